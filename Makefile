@@ -1,0 +1,35 @@
+# Two commands matter: `make run` and `make check`. Both set up .venv first; both may be run again.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STATE  ?= $(CURDIR)/.state
+
+.PHONY: run check bench setup format clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+run: setup
+	$(BIN)/llmhostd --state-dir $(STATE) demo-models
+	$(BIN)/llmhostd --state-dir $(STATE) serve
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pytest
+
+bench: setup
+	$(BIN)/python -m pytest --override-ini addopts= -q -s tests/bench
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) $(STATE) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What is in a checkpoint, and where does each module of it lie?"""

@@ -1,0 +1,5 @@
+"""What may a person type?"""
+
+
+def main() -> None:
+    """Run the command line."""

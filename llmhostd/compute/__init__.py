@@ -1,0 +1,1 @@
+"""Whose token next, and will everyone meet their SLO?"""

@@ -1,0 +1,1 @@
+"""The control process: drives `host`, talks to callers, supervises workers."""

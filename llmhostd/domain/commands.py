@@ -1,0 +1,64 @@
+"""What does the host mind ask of a node? Each is an action of `host`, a frame on the wire, and an event of `node`."""
+
+from llmhostd.domain.ids import InstanceId, ModelName, NodeId, RequestId
+from llmhostd.domain.model import ModelShape, ModelState
+from llmhostd.domain.profile import Profile
+from llmhostd.domain.request import RequestShape
+from llmhostd.domain.words import Message
+
+
+class LoadInstance(Message):
+    """Bring a model to `warm` (or, by a first dummy iteration, to `resident`)."""
+
+    node_id: NodeId
+    instance_id: InstanceId
+    model: ModelName
+    shape: ModelShape
+    target: ModelState
+    profile: Profile | None
+    """None: this shape was never measured on this hardware; the node measures it once it is loaded."""
+    because: str
+
+
+class RestInstance(Message):
+    """Send a resident instance back to `warm`: its packed weights and KV are given back to the system."""
+
+    node_id: NodeId
+    instance_id: InstanceId
+    because: str
+
+
+class UnloadInstance(Message):
+    """Remove an instance that runs nothing."""
+
+    node_id: NodeId
+    instance_id: InstanceId
+    because: str
+
+
+class SubmitRequest(Message):
+    """Run a request on an instance, which may still be loading."""
+
+    node_id: NodeId
+    instance_id: InstanceId
+    request: RequestShape
+    because: str
+
+
+class CancelRequest(Message):
+    """Nobody waits for it any more (or it moves elsewhere): free what it holds."""
+
+    node_id: NodeId
+    request_id: RequestId
+    because: str
+
+
+class MeasureProfile(Message):
+    """Measure (again) the shape of a loaded instance."""
+
+    node_id: NodeId
+    instance_id: InstanceId
+    because: str
+
+
+NodeCommand = LoadInstance | RestInstance | UnloadInstance | SubmitRequest | CancelRequest | MeasureProfile

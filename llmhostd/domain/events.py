@@ -1,0 +1,75 @@
+"""What happened? Everything that the host mind hears."""
+
+from llmhostd.domain.ids import ModelName, RequestId
+from llmhostd.domain.model import ModelSpec
+from llmhostd.domain.profile import Profile
+from llmhostd.domain.reports import NodeDown, NodeReport
+from llmhostd.domain.request import RequestShape
+from llmhostd.domain.words import Message
+
+
+class ModelAdded(Message):
+    """A model may be asked for from now on, or changed its spec."""
+
+    spec: ModelSpec
+
+
+class ModelRemoved(Message):
+    """A model may not be asked for any more; what runs, runs to its end."""
+
+    name: ModelName
+
+
+class ModelReleased(Message):
+    """An operator looked at a quarantined model and lets it try again."""
+
+    name: ModelName
+
+
+class ProfileKnown(Message):
+    """A profile from an earlier run of the daemon."""
+
+    profile: Profile
+
+
+class RequestArrived(Message):
+    """A caller asks."""
+
+    request: RequestShape
+
+
+class RequestCancelled(Message):
+    """A caller is gone, or has enough (a stop string matched)."""
+
+    request_id: RequestId
+
+
+class WarmUpAsked(Message):
+    """An operator, or the start-up, wants a model loaded before anybody asks."""
+
+    name: ModelName
+
+
+class UnloadAsked(Message):
+    """An operator wants a model's instances gone once they are idle."""
+
+    name: ModelName
+
+
+class ClockTicked(Message):
+    """Time passed; keep-alives and retries are looked at."""
+
+
+HostEvent = (
+    ModelAdded
+    | ModelRemoved
+    | ModelReleased
+    | ProfileKnown
+    | RequestArrived
+    | RequestCancelled
+    | WarmUpAsked
+    | UnloadAsked
+    | ClockTicked
+    | NodeReport
+    | NodeDown
+)

@@ -1,0 +1,17 @@
+"""What is a node made of?"""
+
+from llmhostd.domain.ids import HardwareKey, NodeId
+from llmhostd.domain.words import Word
+
+
+class NodeSpec(Word):
+    """One schedulable device domain: a set of CPU cores with their memory (later: a GPU)."""
+
+    id: NodeId
+    engine: str
+    """Entry-point name of the engine plugin that runs here, e.g. `openvino`."""
+    hardware_key: HardwareKey
+    """CPU model, instruction sets and thread count: what decides how long an iteration takes."""
+    cores: tuple[int, ...]
+    memory_bytes: int
+    """What instances on this node may hold together: weights, packed weights and KV."""

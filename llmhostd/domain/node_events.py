@@ -1,0 +1,150 @@
+"""What does a node mind hear and decide? Inside one worker: none of these cross the wire."""
+
+from llmhostd.domain.commands import NodeCommand
+from llmhostd.domain.ids import InstanceId, RequestId
+from llmhostd.domain.profile import Profile
+from llmhostd.domain.request import FinishReason
+from llmhostd.domain.words import Message, Word
+
+
+class RowPlan(Word):
+    """One request's part in an iteration."""
+
+    request_id: RequestId
+    tokens: int
+    """Context tokens to compute: 1 for decode, the chunk for prefill."""
+    sample: bool
+    """Whether this part ends at the last context token, so that an output token is drawn."""
+
+
+class RowDone(Word):
+    """What an iteration did for one request."""
+
+    request_id: RequestId
+    computed_tokens: int
+    new_tokens: int
+    finish: FinishReason | None = None
+
+
+class InstanceLoaded(Message):
+    """A load completed."""
+
+    instance_id: InstanceId
+    held_bytes: int
+    kv_bytes_per_block: int
+    block_tokens: int
+
+
+class InstanceGone(Message):
+    """An unload completed, or a load failed."""
+
+    instance_id: InstanceId
+
+
+class PrefixMatched(Message):
+    """The runner found the first tokens of a request's context in its prefix cache."""
+
+    request_id: RequestId
+    cached_tokens: int
+
+
+class IterationDone(Message):
+    """The device is free again."""
+
+    instance_id: InstanceId
+    duration_s: float
+    rows: tuple[RowDone, ...]
+
+
+class KvResized(Message):
+    """A resize completed (or failed and left the old size)."""
+
+    instance_id: InstanceId
+    kv_blocks: int
+
+
+class ProfileUpdated(Message):
+    """A measurement completed on this node."""
+
+    instance_id: InstanceId
+    profile: Profile
+
+
+class DeviceIdle(Message):
+    """Nothing else is to be heard now; what should the device do?"""
+
+
+NodeEvent = (
+    NodeCommand
+    | InstanceLoaded
+    | InstanceGone
+    | PrefixMatched
+    | IterationDone
+    | KvResized
+    | ProfileUpdated
+    | DeviceIdle
+)
+
+
+class RunIteration(Message):
+    """Compute one iteration of one instance; nothing else computes meanwhile."""
+
+    instance_id: InstanceId
+    rows: tuple[RowPlan, ...]
+    predicted_s: float
+    because: str
+
+
+class ResizeKv(Message):
+    """Grow or shrink an instance's KV pool. Shrinking never drops a live block."""
+
+    instance_id: InstanceId
+    kv_blocks: int
+    because: str
+
+
+class BeginLoad(Message):
+    """Build and compile in the background."""
+
+    instance_id: InstanceId
+    because: str
+
+
+class BeginRest(Message):
+    """Destroy and recompile in the background."""
+
+    instance_id: InstanceId
+    because: str
+
+
+class BeginUnload(Message):
+    """Destroy."""
+
+    instance_id: InstanceId
+    because: str
+
+
+class RunProfileSample(Message):
+    """Measure the next sample of an instance's profile: the device has nothing more urgent."""
+
+    instance_id: InstanceId
+    because: str
+
+
+class DropRequest(Message):
+    """Free what a request holds; it was cancelled."""
+
+    request_id: RequestId
+    because: str
+
+
+class ReturnRequest(Message):
+    """Evict: free what a request holds and give it back to the host, to be placed again with its tokens."""
+
+    request_id: RequestId
+    because: str
+
+
+NodeAction = (
+    RunIteration | ResizeKv | BeginLoad | BeginRest | BeginUnload | RunProfileSample | DropRequest | ReturnRequest
+)

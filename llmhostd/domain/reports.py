@@ -1,0 +1,125 @@
+"""What does a node tell its host? Each is a frame on the wire and an event of `host`."""
+
+from llmhostd.domain.ids import InstanceId, NodeId, RequestId
+from llmhostd.domain.model import ModelState
+from llmhostd.domain.profile import Profile
+from llmhostd.domain.request import FinishReason
+from llmhostd.domain.words import Message, Word
+
+
+class TokenLogprobs(Word):
+    """Log-probabilities at one output position."""
+
+    chosen: float
+    top: tuple[tuple[int, float], ...]
+    """(token id, log-probability), likeliest first."""
+
+
+class RowReport(Word):
+    """What one iteration did for one request."""
+
+    request_id: RequestId
+    prefilled: int = 0
+    """Context tokens whose KV this iteration computed (cached prefix tokens counted once, with the first chunk)."""
+    tokens: tuple[int, ...] = ()
+    """New output token ids."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One per token, when asked for."""
+    finish: FinishReason | None = None
+
+
+class IterationReported(Message):
+    """One iteration ran. One frame per iteration, not per token."""
+
+    node_id: NodeId
+    instance_id: InstanceId
+    started_s: float
+    duration_s: float
+    predicted_s: float
+    rows: tuple[RowReport, ...]
+    because: str
+    """Why this instance and this chunk were chosen."""
+
+
+class InstanceReported(Message):
+    """An instance changed its state or its size."""
+
+    node_id: NodeId
+    instance_id: InstanceId
+    state: ModelState
+    held_bytes: int
+    """Beside KV."""
+    kv_bytes: int
+    kv_used_bytes: int
+    took_s: float = 0.0
+    because: str = ""
+
+
+class LoadFailed(Message):
+    """A load ended without an instance; the node goes on."""
+
+    node_id: NodeId
+    instance_id: InstanceId
+    error: str
+    """For a person: names the file, the tensor and what to do."""
+
+
+class ProfileProgressed(Message):
+    """A measurement is under way."""
+
+    node_id: NodeId
+    instance_id: InstanceId
+    done: int
+    total: int
+
+
+class ProfileMeasured(Message):
+    """A measurement ended, or was corrected by what iterations really took."""
+
+    node_id: NodeId
+    instance_id: InstanceId
+    profile: Profile
+
+
+class RequestReturned(Message):
+    """The node gives a request back, to be placed again with its tokens."""
+
+    node_id: NodeId
+    request_id: RequestId
+    because: str
+
+
+class RequestFailed(Message):
+    """The node cannot run a request, and nobody else on this box should try."""
+
+    node_id: NodeId
+    request_id: RequestId
+    error: str
+
+
+class NodeUp(Message):
+    """A worker is ready for commands; it holds nothing."""
+
+    node_id: NodeId
+    memory_bytes: int
+
+
+class NodeDown(Message):
+    """A worker died, and everything on it."""
+
+    node_id: NodeId
+    suspect: InstanceId | None
+    """The instance that was loading or computing, if one was."""
+    because: str
+
+
+NodeReport = (
+    IterationReported
+    | InstanceReported
+    | LoadFailed
+    | ProfileProgressed
+    | ProfileMeasured
+    | RequestReturned
+    | RequestFailed
+    | NodeUp
+)

@@ -1,0 +1,96 @@
+"""What is the box doing this second? The admin API answers with these, the TUI and `ps` draw them."""
+
+from llmhostd.domain.ids import InstanceId, ModelName, NodeId, RequestId
+from llmhostd.domain.model import ModelState, Slo
+from llmhostd.domain.request import Tier
+from llmhostd.domain.words import Word
+
+
+class ModelSnapshot(Word):
+    """One row of `GET /api/v1/models`."""
+
+    name: ModelName
+    family: str
+    parameters: int
+    weights: str
+    compute: str
+    kv: str
+    weight_bytes: int
+    max_context_tokens: int
+    slo: Slo
+    state: ModelState
+    """The nearest to its first token of all instances."""
+    profiled: bool
+    because: str = ""
+    """Why it is quarantined or cannot be loaded."""
+
+
+class NodeSnapshot(Word):
+    """One row of `GET /api/v1/nodes`."""
+
+    id: NodeId
+    engine: str
+    hardware: str
+    cores: tuple[int, ...]
+    up: bool
+    memory_bytes: int
+    weights_bytes: int
+    """Held by instances beside KV."""
+    kv_bytes: int
+    kv_used_bytes: int
+    free_bytes: int
+    busy: float
+    """Share of the last second that the device computed, 0-1."""
+    iterations_per_s: float
+    tokens_per_s: float
+    restarts: int
+    profiling: str = ""
+    """`wren-160m 34/96` while a profile is measured."""
+
+
+class InstanceSnapshot(Word):
+    """One row of `GET /api/v1/instances`."""
+
+    id: InstanceId
+    model: ModelName
+    node_id: NodeId
+    state: ModelState
+    held_bytes: int
+    kv_bytes: int
+    kv_used_bytes: int
+    running: int
+    """Requests on it now."""
+    idle_s: float
+    """Seconds since it last computed."""
+
+
+class RequestSnapshot(Word):
+    """One row of `GET /api/v1/requests`: live ones only, least headroom first."""
+
+    id: RequestId
+    model: ModelName
+    tier: Tier
+    instance_id: InstanceId | None
+    phase: str
+    """`queued`, `loading`, `prefill` or `decode`."""
+    prompt_tokens: int
+    tokens_out: int
+    max_tokens: int
+    age_s: float
+    headroom_s: float
+    """How long its next token can wait (SLINFER eq. 1); negative: late."""
+    moves: int
+    """How often it was re-submitted with its tokens."""
+
+
+class Decision(Word):
+    """One server-sent event of `GET /api/v1/events`: what was decided, of what, and why."""
+
+    sequence: int
+    at_unix_s: float
+    kind: str
+    """The action's name, e.g. `SubmitRequest`; `IterationReported` for samples of what a node ran."""
+    subject: str
+    """The request, model or instance it is about."""
+    node_id: NodeId | None
+    because: str

@@ -1,0 +1,138 @@
+"""What must an engine do for llmhostd to own everything else?
+
+A runner engine computes *ranges of modules*: token ids or hidden states in, logits or hidden states out. Block tables,
+KV sizes, batching, chunking, sampling and prefix reuse are llmhostd's (`engines.runner`). One mechanism therefore
+serves the whole model, execute-while-load pipelines, module replication and attention that runs elsewhere.
+
+Found by entry point (group `llmhostd.engines`): a callable `(node: NodeSpec) -> Engine`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from llmhostd.domain.model import ComputePrecision, KvPrecision, ModelShape
+from llmhostd.domain.words import Word
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+
+class ModuleRange(Word):
+    """Layers `first <= i < end`, with the embedding before them and the final norm and head behind them, or not."""
+
+    first: int
+    end: int
+    embedding: bool = True
+    head: bool = True
+
+
+class Iteration:
+    """One forward pass over a flat batch of T tokens of R requests, as paged attention wants it.
+
+    `token_ids [T]`, `positions [T]`, `past_lens [R]` (tokens whose KV is already in the cache),
+    `subsequence_begins [R+1]` (offsets into T), `block_indices [B]` (all requests' block tables, one after another),
+    `block_indices_begins [R+1]` (offsets into B), `sampled_indices [S]` (offsets into T whose logits are wanted; may be
+    empty), `hidden [T, hidden]` (instead of `token_ids`, for a range without the embedding).
+    """
+
+    __slots__ = (
+        "block_indices", "block_indices_begins", "hidden", "past_lens", "positions", "sampled_indices",
+        "subsequence_begins", "token_ids",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        token_ids: Int64s,
+        positions: Int64s,
+        past_lens: Int32s,
+        subsequence_begins: Int32s,
+        block_indices: Int32s,
+        block_indices_begins: Int32s,
+        sampled_indices: Int64s,
+        hidden: Floats | None = None,
+    ) -> None:
+        self.token_ids = token_ids
+        self.positions = positions
+        self.past_lens = past_lens
+        self.subsequence_begins = subsequence_begins
+        self.block_indices = block_indices
+        self.block_indices_begins = block_indices_begins
+        self.sampled_indices = sampled_indices
+        self.hidden = hidden
+
+
+class EngineFacts(Word):
+    """What an engine says of itself on this machine, for `doctor`, the log and the TUI."""
+
+    name: str
+    version: str
+    compute: tuple[ComputePrecision, ...]
+    """Precisions with hardware support here, fastest first."""
+    features: tuple[str, ...]
+    """CPU features in use, e.g. `avx512_bf16`, `amx_bf16`."""
+    caveats: tuple[str, ...]
+    """What is slow or off here, why, and what would help. Never empty silently: no fallback goes unsaid."""
+
+
+class LoadOptions(Word):
+    """How to load a checkpoint."""
+
+    compute: ComputePrecision
+    kv: KvPrecision
+    threads: int
+    modules: ModuleRange | None = None
+    """None: the whole model."""
+
+
+class EngineInstance(Protocol):
+    """A loaded range of modules. Not thread-safe: one caller at a time; `run` releases the GIL."""
+
+    shape: ModelShape
+    block_tokens: int
+    """Tokens per KV block."""
+    kv_bytes_per_block: int
+    kv_blocks: int
+    """Blocks that exist now; block ids are 0 <= id < kv_blocks."""
+
+    def run(self, iteration: Iteration) -> Floats:
+        """Compute. Returns logits `[S, vocab]` (a range with the head) or hidden states `[T, hidden]`.
+
+        The result is a view that the next `run` overwrites. The first run packs the weights and is slower.
+        """
+        ...
+
+    def resize_kv(self, kv_blocks: int, moves: Sequence[tuple[int, int]] = ()) -> None:
+        """Grow or shrink the KV cache; blocks in `moves` are copied (from, to) before the tail is given back.
+
+        Raises EngineError and leaves the old size when memory cannot be had.
+        """
+        ...
+
+    def held_bytes(self) -> int:
+        """What this instance holds beside its KV: packed weights and activations; an estimate by the engine."""
+        ...
+
+    def unload(self) -> None:
+        """Give everything back to the system. The instance must not be used after."""
+        ...
+
+
+class Engine(Protocol):
+    """One per worker."""
+
+    def facts(self) -> EngineFacts:
+        """Say what is fast, slow or off on this machine."""
+        ...
+
+    def load(self, checkpoint: Path, options: LoadOptions) -> EngineInstance:
+        """Build and compile (warm). Safe to call from a second thread while an instance runs.
+
+        Raises CheckpointError naming the file and tensor, EngineError otherwise.
+        """
+        ...

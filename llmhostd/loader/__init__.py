@@ -1,0 +1,1 @@
+"""How do bytes get from a disk or a hub to an engine?"""

@@ -1,0 +1,1 @@
+"""Whose byte is it, and when may it change hands?"""
