@@ -7,9 +7,9 @@ Imports point down only; `pyproject.toml` holds the contract.
     cli                                      what a person types
     daemon | worker | simulator              shells: clocks, processes, sockets
     config                                   every setting, gathered
-    api | engines | devices | loader | state I/O that speaks events and actions only
+    api | engines | devices | demo | bench | state   I/O that speaks events and actions only
+    text | loader                            tokens and tensors
     host | node                              step(event, now) -> actions
-    consolidation                            what to do
     compute | memory | checkpoints           what it costs, whether it fits
     domain                                   words
 

@@ -1,0 +1,1 @@
+"""How well does any OpenAI-compatible server keep its promises under load?"""

@@ -1,0 +1,1 @@
+"""What can a newcomer run without downloading anything?"""
