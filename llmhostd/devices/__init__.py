@@ -1,1 +1,1 @@
-"""What is this machine?"""
+"""What is this machine, and what is it doing?"""
