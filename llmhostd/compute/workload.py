@@ -1,8 +1,8 @@
 """What is a node working on, as far as its timing goes?
 
-The node mind keeps one of these of itself; the host mind keeps one per node, fed by reports, to play it forward in shadow
-validation (SLINFER §VI-C). Both therefore plan with the same code over the same picture. Mutable on purpose: it is the
-state that the minds step.
+The node mind keeps one of these of itself; the host mind keeps one per node, fed by reports, to play it forward in
+shadow validation (SLINFER §VI-C). Both therefore plan with the same code over the same picture. Mutable on purpose: it
+is the state that the minds step.
 """
 
 from dataclasses import dataclass, field, replace
