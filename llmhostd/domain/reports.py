@@ -102,6 +102,8 @@ class NodeUp(Message):
 
     node_id: NodeId
     memory_bytes: int
+    caveats: tuple[str, ...] = ()
+    """What is slow or off there (`EngineFacts.caveats`)."""
 
 
 class NodeDown(Message):

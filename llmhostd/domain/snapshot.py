@@ -6,6 +6,24 @@ from llmhostd.domain.request import Tier
 from llmhostd.domain.words import Word
 
 
+class HostSnapshot(Word):
+    """`GET /api/v1/host`: the daemon itself. Counts are since it started; a client takes differences for rates."""
+
+    version: str
+    uptime_s: float
+    draining: bool
+    requests: int
+    """Arrived."""
+    refused: int
+    """Told at once that they cannot be served."""
+    failed: int
+    finished: int
+    slo_met: int
+    """Of the finished latency-sensitive ones: first token within TTFT (and grace), mean token within TPOT."""
+    slo_missed: int
+    tokens_out: int
+
+
 class ModelSnapshot(Word):
     """One row of `GET /api/v1/models`."""
 
@@ -46,6 +64,8 @@ class NodeSnapshot(Word):
     restarts: int
     profiling: str = ""
     """`wren-160m 34/96` while a profile is measured."""
+    caveats: tuple[str, ...] = ()
+    """What is slow or off on this node, and why (`EngineFacts.caveats`, as its `NodeUp` brought them)."""
 
 
 class InstanceSnapshot(Word):
