@@ -22,6 +22,7 @@ class RowDone(Word):
 
     request_id: RequestId
     computed_tokens: int
+    """Context tokens whose KV this iteration computed: the plan's tokens. What `PrefixMatched` told is not in it."""
     new_tokens: int
     finish: FinishReason | None = None
 
@@ -42,7 +43,7 @@ class InstanceGone(Message):
 
 
 class PrefixMatched(Message):
-    """The runner found the first tokens of a request's context in its prefix cache."""
+    """The runner found the first tokens of a request's context in its prefix cache: heard before they are planned."""
 
     request_id: RequestId
     cached_tokens: int
@@ -57,17 +58,19 @@ class IterationDone(Message):
 
 
 class KvResized(Message):
-    """A resize completed (or failed and left the old size)."""
+    """A resize completed (or failed and left the old size). Heard after every `ResizeKv`, before the next idle."""
 
     instance_id: InstanceId
     kv_blocks: int
 
 
 class ProfileUpdated(Message):
-    """A measurement completed on this node."""
+    """A measurement, or its coarse first stage, completed on this node."""
 
     instance_id: InstanceId
     profile: Profile
+    complete: bool = True
+    """False: a full but coarse grid, good enough to serve with; finer samples remain to be run."""
 
 
 class DeviceIdle(Message):
@@ -87,7 +90,10 @@ NodeEvent = (
 
 
 class RunIteration(Message):
-    """Compute one iteration of one instance; nothing else computes meanwhile."""
+    """Compute one iteration of one instance; nothing else computes meanwhile.
+
+    Without rows: a dummy iteration of one token, whose only purpose is to pack the weights of a warm instance.
+    """
 
     instance_id: InstanceId
     rows: tuple[RowPlan, ...]
@@ -125,7 +131,10 @@ class BeginUnload(Message):
 
 
 class RunProfileSample(Message):
-    """Measure the next sample of an instance's profile: the device has nothing more urgent."""
+    """Measure the next sample of an instance's profile: the device has nothing more urgent.
+
+    Over when the device is idle again; the last sample of a stage is followed by `ProfileUpdated`.
+    """
 
     instance_id: InstanceId
     because: str
