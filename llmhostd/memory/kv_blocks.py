@@ -1,0 +1,184 @@
+"""Which KV block holds which tokens, and whose are they?
+
+The block tables of one instance. A block holds the keys and values of `block_tokens` consecutive context tokens of one
+request, or of several that share a prefix. Every block is in exactly one of three states:
+
+- owned: in the table of one request or more (counted by `references`);
+- cached: nobody's, but full, and still holding tokens that a later request may begin with; the least recently used goes
+  first;
+- free: holding nothing.
+
+Prefixes are found by chained digests: a full block is known by its own tokens and the digest of the block before it, so
+that equal digests mean equal contexts from the first token on (the automatic prefix caching of vLLM).
+"""
+
+from array import array
+from hashlib import blake2b
+from heapq import heapify, heappop, heappush
+
+from llmhostd.domain.errors import EngineError
+from llmhostd.domain.ids import RequestId
+
+
+class KvExhaustedError(EngineError):
+    """More blocks were needed than exist: the plan that asked for them was wrong."""
+
+
+class _Table:
+    """One request's blocks in order. The first `sealed` are full and known; `digest` is that of the last of them."""
+
+    __slots__ = ("blocks", "digest", "sealed")
+
+    def __init__(self) -> None:
+        self.blocks = array("i")
+        self.sealed = 0
+        self.digest = b""
+
+
+class KvBlocks:
+    """Block ids 0 <= id < capacity of one instance, and who holds them."""
+
+    def __init__(self, block_tokens: int) -> None:
+        self.block_tokens = block_tokens
+        self.capacity = 0
+        self._tables: dict[RequestId, _Table] = {}
+        self._free: list[int] = []
+        """A heap: low ids first, so that memory which was touched is used again and shrinking moves little."""
+        self._references: dict[int, int] = {}
+        """Owned block -> tables it is in."""
+        self._cached: dict[int, None] = {}
+        """Cached blocks, least recently used first."""
+        self._block_of: dict[bytes, int] = {}
+        self._digest_of: dict[int, bytes] = {}
+        """Both ways between a digest and the one block, owned or cached, that is known by it."""
+
+    @property
+    def owned(self) -> int:
+        """Blocks in some request's table."""
+        return len(self._references)
+
+    @property
+    def cached(self) -> int:
+        """Blocks that nobody owns and that would be given away when needed."""
+        return len(self._cached)
+
+    def open(self, request_id: RequestId, context: "array[int]") -> int:
+        """Begin a table with the longest cached prefix of `context`; returns how many tokens that is.
+
+        The last context token is never taken from the cache: computing it is what yields the next token.
+        """
+        table = self._tables[request_id] = _Table()
+        for index in range((len(context) - 1) // self.block_tokens):
+            digest = self._digest(table.digest, context, index)
+            block = self._block_of.get(digest)
+            if block is None:
+                break
+            self._cached.pop(block, None)
+            self._references[block] = self._references.get(block, 0) + 1
+            table.blocks.append(block)
+            table.digest = digest
+            table.sealed += 1
+        return table.sealed * self.block_tokens
+
+    def table(self, request_id: RequestId) -> "array[int]":
+        """Block ids in order of the tokens they hold. Not a copy."""
+        return self._tables[request_id].blocks
+
+    def extend(self, request_id: RequestId, tokens: int) -> None:
+        """Make room for the first `tokens` context tokens. Raises KvExhaustedError, with nothing taken."""
+        table = self._tables[request_id].blocks
+        lacking = -(-tokens // self.block_tokens) - len(table)
+        if lacking > len(self._free) + len(self._cached):
+            raise KvExhaustedError(
+                f"{request_id} needs {lacking} more KV blocks, {len(self._free) + len(self._cached)}"
+                f" of {self.capacity} can be had"
+            )
+        for _ in range(lacking):
+            block = self._take()
+            self._references[block] = 1
+            table.append(block)
+
+    def seal(self, request_id: RequestId, context: "array[int]", computed_tokens: int) -> None:
+        """Make the blocks that are full now, after `computed_tokens` of `context`, known to later requests."""
+        table = self._tables[request_id]
+        for index in range(table.sealed, computed_tokens // self.block_tokens):
+            table.digest = self._digest(table.digest, context, index)
+            table.sealed += 1
+            if table.digest not in self._block_of:
+                self._block_of[table.digest] = table.blocks[index]
+                self._digest_of[table.blocks[index]] = table.digest
+
+    def close(self, request_id: RequestId) -> None:
+        """End a table. Its sealed blocks stay cached, the deepest first to go: a prefix is worth more than its tail."""
+        for block in reversed(self._tables.pop(request_id).blocks):
+            self._references[block] -= 1
+            if self._references[block]:
+                continue
+            del self._references[block]
+            if block in self._digest_of:
+                self._cached[block] = None
+            else:
+                heappush(self._free, block)
+
+    def resize(self, capacity: int) -> tuple[tuple[int, int], ...]:
+        """Change the number of blocks. Returns the copies (from, to) to make before the tail is given back.
+
+        Shrinking gives away cached blocks first. Raises KvExhaustedError, with nothing changed, when `capacity` is less
+        than what requests own.
+        """
+        if capacity < self.owned:
+            raise KvExhaustedError(f"cannot shrink to {capacity} KV blocks: requests own {self.owned}")
+        while self.owned + self.cached > capacity:
+            heappush(self._free, self._evict())
+        old, self.capacity = self.capacity, capacity
+        if capacity >= old:
+            self._free.extend(range(old, capacity))
+            heapify(self._free)
+            return ()
+        self._free = [block for block in self._free if block < capacity]
+        heapify(self._free)
+        stranded = sorted(block for held in (self._references, self._cached) for block in held if block >= capacity)
+        moves = {block: heappop(self._free) for block in stranded}
+        self._rename(moves)
+        return tuple(moves.items())
+
+    def _rename(self, moves: dict[int, int]) -> None:
+        for table in self._tables.values():
+            table.blocks = array("i", (moves.get(block, block) for block in table.blocks))
+        self._references = {moves.get(block, block): count for block, count in self._references.items()}
+        self._cached = {moves.get(block, block): None for block in self._cached}
+        self._digest_of = {moves.get(block, block): digest for block, digest in self._digest_of.items()}
+        self._block_of = {digest: block for block, digest in self._digest_of.items()}
+
+    def _take(self) -> int:
+        return heappop(self._free) if self._free else self._evict()
+
+    def _evict(self) -> int:
+        """Forget the least recently used cached block."""
+        block = next(iter(self._cached))
+        del self._cached[block]
+        del self._block_of[self._digest_of.pop(block)]
+        return block
+
+    def _digest(self, parent: bytes, context: "array[int]", index: int) -> bytes:
+        """What the block at `index` is known by; 16 bytes, so that two prefixes never meet by chance."""
+        tokens = context[index * self.block_tokens : (index + 1) * self.block_tokens]
+        return blake2b(parent + tokens.tobytes(), digest_size=16).digest()
+
+    def check(self) -> None:
+        """Raise AssertionError unless what must always hold, holds; anyone may call it."""
+        counts: dict[int, int] = {}
+        for table in self._tables.values():
+            for block in table.blocks:
+                counts[block] = counts.get(block, 0) + 1
+        states = sorted([*self._free, *self._cached, *counts])
+        known = {block: digest for digest, block in self._block_of.items()}
+        for holds, what in (
+            (counts == self._references, "reference counts differ from the tables"),
+            (states == list(range(self.capacity)), "owned + cached + free != capacity"),
+            (known == self._digest_of, "digests and blocks disagree"),
+            (all(block in known for block in self._cached), "a cached block is unknown"),
+            (not any(block in known for block in self._free), "a free block is known"),
+        ):
+            if not holds:
+                raise AssertionError(what)
