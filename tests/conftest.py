@@ -1,0 +1,15 @@
+"""Fixtures that several parts of the suite share."""
+
+from pathlib import Path
+
+import pytest
+
+from llmhostd.demo.tiny import make_tiny_models
+
+
+@pytest.fixture(scope="session")
+def tiny_models_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with every `TINY_MODELS` checkpoint, made once per test process. Tests only read it."""
+    directory = tmp_path_factory.mktemp("tiny-models")
+    make_tiny_models(directory)
+    return directory
