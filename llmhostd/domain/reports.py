@@ -21,6 +21,8 @@ class RowReport(Word):
     request_id: RequestId
     prefilled: int = 0
     """Context tokens whose KV this iteration computed (cached prefix tokens counted once, with the first chunk)."""
+    cached: int = 0
+    """Of `prefilled`: found in the prefix cache instead of computed; told once, with the first chunk."""
     tokens: tuple[int, ...] = ()
     """New output token ids."""
     logprobs: tuple[TokenLogprobs, ...] = ()
