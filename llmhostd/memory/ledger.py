@@ -1,0 +1,81 @@
+"""Whose byte is it?
+
+One sum over one node's memory, kept per instance and purpose. A node has two (SLINFER §VII-C): what is *promised*
+decides what may be admitted, what is *held* decides what may execute now. Both are ledgers.
+
+What a ledger hears are facts, so it may be overdrawn: `free_bytes` is then negative, and nothing fits until somebody
+gives something back. Always: owned + free == capacity.
+"""
+
+from enum import StrEnum
+
+from llmhostd.domain.ids import InstanceId
+
+
+class Purpose(StrEnum):
+    """What an instance needs its bytes for."""
+
+    WEIGHTS = "weights"
+    """Packed weights, compiled graph, activations: everything beside KV."""
+    KV = "kv"
+
+
+class Ledger:
+    """Bytes per (instance, purpose) on one node."""
+
+    __slots__ = ("_entries", "_owned_bytes", "capacity_bytes")
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.capacity_bytes = capacity_bytes
+        self._entries: dict[tuple[InstanceId, Purpose], int] = {}
+        self._owned_bytes = 0
+
+    @property
+    def owned_bytes(self) -> int:
+        """Bytes of all instances and purposes together."""
+        return self._owned_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """What nobody owns; negative when facts overdrew the node."""
+        return self.capacity_bytes - self._owned_bytes
+
+    def of(self, instance_id: InstanceId, purpose: Purpose | None = None) -> int:
+        """Bytes of one instance: for one purpose, or for all."""
+        if purpose is not None:
+            return self._entries.get((instance_id, purpose), 0)
+        return sum(self._entries.get((instance_id, each), 0) for each in Purpose)
+
+    def total(self, purpose: Purpose) -> int:
+        """Bytes of all instances for one purpose."""
+        return sum(size for (_, why), size in self._entries.items() if why is purpose)
+
+    def set(self, instance_id: InstanceId, purpose: Purpose, size_bytes: int) -> None:
+        """Let an instance own exactly this much for a purpose. Raises ValueError for a negative size."""
+        if size_bytes < 0:
+            raise ValueError(f"{instance_id} cannot own {size_bytes} bytes of {purpose}")
+        key = (instance_id, purpose)
+        self._owned_bytes += size_bytes - self._entries.get(key, 0)
+        if size_bytes:
+            self._entries[key] = size_bytes
+        else:
+            self._entries.pop(key, None)
+
+    def release(self, instance_id: InstanceId) -> int:
+        """Take everything back from an instance; says how much that was."""
+        before = self._owned_bytes
+        for purpose in Purpose:
+            self.set(instance_id, purpose, 0)
+        return before - self._owned_bytes
+
+    def holders(self) -> list[InstanceId]:
+        """Instances that own anything, in the order in which they first did."""
+        return list(dict.fromkeys(instance_id for instance_id, _ in self._entries))
+
+    def violations(self) -> list[str]:
+        """What does not add up, a sentence each; empty when all is well."""
+        total = sum(self._entries.values())
+        broken = [f"{key[0]} owns {size} bytes of {key[1]}" for key, size in self._entries.items() if size <= 0]
+        if total + self.free_bytes != self.capacity_bytes:
+            broken.append(f"owned {total} + free {self.free_bytes} != capacity {self.capacity_bytes}")
+        return broken
