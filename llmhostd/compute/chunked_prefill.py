@@ -31,8 +31,6 @@ def largest_chunk(
         return 0
     align = policy.align_tokens
     low, high = (past + least) // align, (past + min(pending, budget)) // align
-    if low * align < past + least:
-        return least
     while low < high:
         middle = (low + high + 1) // 2
         if seconds_of(middle * align - past) <= within_s:

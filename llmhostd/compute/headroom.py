@@ -101,13 +101,21 @@ class Agenda:
                 best, least_s = demand, demand.deadline_s
         return best
 
-    def most_urgent_best_effort(self, now: float) -> Demand | None:
-        """Return the same among best-effort requests."""
+    def most_urgent_best_effort(self, now: float, *, alone: bool = False) -> Demand | None:
+        """Return the same among best-effort requests; `alone`: of instances without latency-sensitive ones."""
         best, least_s = None, NEVER_S
         for demand in self._current():
             if demand.best_effort_deadline_s < least_s and demand.instance.ready_at_s <= now:
+                if alone and demand.dues:
+                    continue
                 best, least_s = demand, demand.best_effort_deadline_s
         return best
+
+    def prefill_waits(self, now: float) -> bool:
+        """Whether somebody on a runnable instance waits for a first token."""
+        return any(
+            due.share == 0.0 for demand in self._current() if demand.instance.ready_at_s <= now for due in demand.dues
+        )
 
     def slack_s(self, now: float, policy: HeadroomPolicy, *, but: InstanceId | None = None) -> float:
         """How long the device may be busy with anything else before a latency-sensitive request is late.

@@ -1,0 +1,180 @@
+"""What does the next iteration compute? One instance's rows, in OmniServe's order (§3.3.2).
+
+Latency-sensitive decodes, then their prefill chunks, then best-effort prefill, then best-effort decodes; each only as
+far as every latency-sensitive deadline of the node allows. The node mind runs these plans, and shadow validation plays
+the same plans forward.
+"""
+
+from dataclasses import dataclass, field
+
+from llmhostd.compute.chunked_prefill import ChunkPolicy
+from llmhostd.compute.headroom import Agenda, Demand, HeadroomPolicy, deadline_of
+from llmhostd.compute.iteration_draft import Draft, IterationPlan
+from llmhostd.compute.workload import InstanceLoad, RequestLoad
+
+
+@dataclass(frozen=True, slots=True)
+class IterationPolicy:
+    """How much one iteration takes on."""
+
+    max_batch: int = 64
+    """Requests per iteration at most; beyond it, those with the least headroom come first."""
+    best_effort_iteration_s: float = 0.1
+    """Longest iteration of best-effort work alone: what a person who arrives meanwhile may have to wait."""
+    best_effort_reserve_s: float = 0.5
+    """Best-effort work leaves every latency-sensitive request at least this much headroom, so that newcomers fit."""
+    best_effort_share: float = 0.25
+    """Device time that best-effort work may take, per second of latency-sensitive work, while somebody waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingPolicy:
+    """What whoever plans iterations, or plays them forward, must agree on."""
+
+    headroom: HeadroomPolicy = field(default_factory=HeadroomPolicy)
+    chunk: ChunkPolicy = field(default_factory=ChunkPolicy)
+    iteration: IterationPolicy = field(default_factory=IterationPolicy)
+
+
+def next_plan(
+    agenda: Agenda, now: float, policy: SchedulingPolicy, *, best_effort_s: float = 0.0
+) -> IterationPlan | None:
+    """Plan the node's next iteration; None when no instance can compute anything.
+
+    `best_effort_s` is how long best-effort work may hold the device now although somebody waits; without anybody
+    waiting it runs in any case, in iterations of bounded length.
+    """
+    urgent = agenda.most_urgent(now)
+    if urgent is None:
+        idle = agenda.most_urgent_best_effort(now)
+        return None if idle is None else best_effort_plan(idle, policy, policy.iteration.best_effort_iteration_s)
+    if best_effort_s > 0.0:
+        turn = _best_effort_turn(agenda, now, policy, best_effort_s)
+        if turn is not None:
+            return turn
+    return plan_for(urgent, agenda, now, policy, best_effort_s=best_effort_s)
+
+
+def plan_for(
+    demand: Demand, agenda: Agenda, now: float, policy: SchedulingPolicy, *, best_effort_s: float = 0.0
+) -> IterationPlan | None:
+    """Plan an iteration for the latency-sensitive requests of one instance, and what rides along."""
+    decodes, prefills, best_effort = _sorted_out(demand.instance)
+    draft = Draft(demand.instance)
+    most = policy.iteration.max_batch
+    if decodes:
+        draft.decode(_nearest(decodes, most - 1 if prefills else most))
+    rides = bool(best_effort) and best_effort_s > 0.0
+    if not prefills and not rides:
+        return draft.plan(demand.deadline_s, 0.0)
+    within_s = min(
+        agenda.slack_s(now, policy.headroom, but=demand.instance.id),
+        demand.decode_deadline_s - now - policy.headroom.reserve_s,
+    )
+    whole, within_s = _add_prefills(draft, demand, prefills, now, within_s, policy)
+    own_s = draft.seconds
+    if whole and rides:
+        within_s = min(within_s - policy.iteration.best_effort_reserve_s, own_s + best_effort_s)
+        _add_best_effort(draft, best_effort, within_s, policy)
+    return draft.plan(demand.deadline_s, draft.seconds - own_s)
+
+
+def best_effort_plan(demand: Demand, policy: SchedulingPolicy, within_s: float) -> IterationPlan | None:
+    """Plan an iteration of best-effort requests alone: every decode, and the largest chunk that fits beside them."""
+    _, _, requests = _sorted_out(demand.instance)
+    decodes, prefills = [r for r in requests if r.decoding], [r for r in requests if not r.decoding]
+    draft = Draft(demand.instance)
+    most = policy.iteration.max_batch
+    if decodes:
+        draft.decode(_nearest(decodes, most - 1 if prefills else most))
+    for request in _nearest(prefills, most - len(draft.rows)):
+        if not draft.chunk_within(request, within_s, policy.chunk, progress=not draft.chunk_tokens):
+            break
+    return draft.plan(demand.best_effort_deadline_s, draft.seconds)
+
+
+def describe(plan: IterationPlan, agenda: Agenda, now: float) -> str:
+    """Say why this instance and this chunk."""
+    parts = [f"headroom {_milliseconds(plan.deadline_s - now)}"]
+    alone = plan.best_effort_s >= plan.predicted_s
+    if alone:
+        parts = ["best effort"]
+    elif plan.best_effort_s > 0.0:
+        parts.append(f"best effort adds {_milliseconds(plan.best_effort_s)}")
+    after = agenda.most_urgent(now, but=plan.instance_id)
+    if after is not None:
+        parts.append(f"next is {after.instance.id} at {_milliseconds(after.deadline_s - now)}")
+    elif alone:
+        parts.append("nobody waits")
+    if plan.chunk_tokens:
+        parts.append(f"chunk {plan.chunk_tokens} of {plan.pending_tokens}")
+    return "; ".join(parts)
+
+
+def _add_prefills(
+    draft: Draft, demand: Demand, prefills: list[RequestLoad], now: float, within_s: float, policy: SchedulingPolicy
+) -> tuple[bool, float]:
+    """Add prefill chunks, nearest deadline first, until one does not fit whole.
+
+    Returns whether all fit, and how long the iteration may take then. The first one progresses in any case if it is
+    what the instance was chosen for; otherwise a decode that cannot bear it runs alone now and bears more next time.
+    """
+    for request in _nearest(prefills, policy.iteration.max_batch - len(draft.rows)):
+        deadline_s = deadline_of(request)
+        progress = not draft.chunk_tokens and deadline_s <= demand.decode_deadline_s
+        if not draft.chunk_within(request, within_s, policy.chunk, progress=progress):
+            return False, within_s
+        own_s = deadline_s - now - policy.headroom.reserve_s
+        if own_s >= draft.seconds:  # its first token comes when the iteration ends: later chunks must not make it late
+            within_s = min(within_s, own_s)
+    return True, within_s
+
+
+def _add_best_effort(draft: Draft, requests: list[RequestLoad], within_s: float, policy: SchedulingPolicy) -> None:
+    """Add best-effort prefill chunks, then best-effort decodes, while the iteration takes at most `within_s`."""
+    most = policy.iteration.max_batch
+    for request in _nearest([r for r in requests if not r.decoding], most - len(draft.rows)):
+        if not draft.chunk_within(request, within_s, policy.chunk, progress=False):
+            break
+    decodes = _nearest([r for r in requests if r.decoding], most - len(draft.rows))
+    while decodes and draft.seconds_with_decodes(decodes) > within_s:
+        decodes = decodes[: len(decodes) // 2]
+    if decodes:
+        draft.decode(decodes)
+
+
+def _best_effort_turn(agenda: Agenda, now: float, policy: SchedulingPolicy, allowed_s: float) -> IterationPlan | None:
+    """Plan an iteration of another instance's best-effort requests while somebody waits, if it costs nobody an SLO."""
+    demand = agenda.most_urgent_best_effort(now, alone=True)
+    if demand is None or agenda.prefill_waits(now):
+        return None
+    slack_s = agenda.slack_s(now, policy.headroom) - policy.iteration.best_effort_reserve_s
+    within_s = min(slack_s, allowed_s, policy.iteration.best_effort_iteration_s)
+    plan = best_effort_plan(demand, policy, within_s)
+    return plan if plan is not None and plan.predicted_s <= within_s else None
+
+
+def _sorted_out(instance: InstanceLoad) -> tuple[list[RequestLoad], list[RequestLoad], list[RequestLoad]]:
+    """Latency-sensitive decodes, latency-sensitive prefills, best-effort requests; in order of submission."""
+    decodes: list[RequestLoad] = []
+    prefills: list[RequestLoad] = []
+    best_effort: list[RequestLoad] = []
+    for request in instance.requests.values():
+        if not request.latency_sensitive:
+            best_effort.append(request)
+        elif request.decoding:
+            decodes.append(request)
+        else:
+            prefills.append(request)
+    return decodes, prefills, best_effort
+
+
+def _nearest(requests: list[RequestLoad], most: int) -> list[RequestLoad]:
+    """Return the `most` requests whose deadlines are nearest, nearest first; in order of submission among equals."""
+    if len(requests) <= 1:
+        return requests[:most]
+    return sorted(requests, key=deadline_of)[:most]
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if abs(seconds) < 10 else f"{seconds:.0f} s"
