@@ -81,14 +81,14 @@ class ProfiledEstimator:
             decode_s = self._decode.at(decode_batch, decode_context) * self._decode_correction
         if not prefill:
             return decode_s
-        if decode_batch <= 0 and len(prefill) == 1:
-            chunk, past = prefill[0]
-            return self._prefill.at(chunk, past) * self._prefill_correction
-        tokens, attention_s = max(decode_batch, 0), 0.0
+        tokens, attention_s, alone_s = max(decode_batch, 0), 0.0, 0.0
         for chunk, past in prefill:
             tokens += chunk
             attention_s += self._prefill_attention.at(chunk, past)
-        seconds = (self._prefill.at(tokens, 0) + attention_s) * self._prefill_correction
+            alone_s = max(alone_s, self._prefill.at(chunk, past))
+        if decode_batch <= 0 and len(prefill) == 1:
+            return alone_s * self._prefill_correction
+        seconds = max(self._prefill.at(tokens, 0) + attention_s, alone_s) * self._prefill_correction
         if decode_batch > 0:
             seconds += self._decode_attention.at(decode_batch, decode_context) * self._decode_correction
         return max(seconds, decode_s)
