@@ -1,1 +1,159 @@
-"""Every setting, gathered."""
+"""Every setting, gathered.
+
+A setting is a field of a policy dataclass beside the code that reads it; here they become the tables of one TOML file.
+A key that does not exist is an error that names the nearest one that does: a misspelt setting must not be a default.
+"""
+
+import dataclasses
+import os
+import tomllib
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from llmhostd.api.policy import HttpPolicy
+from llmhostd.compute.estimator import CorrectionPolicy
+from llmhostd.compute.iteration_plan import SchedulingPolicy
+from llmhostd.domain.errors import OperatorError
+from llmhostd.state.policy import PrecisionPolicy, SloPolicy
+
+CONFIG_FILES = (Path("/etc/llmhostd/llmhostd.toml"), Path("~/.config/llmhostd/llmhostd.toml"))
+"""Read when no `--config` is given: the first that exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonPolicy:
+    """How the daemon itself behaves."""
+
+    state_dir: str = ""
+    """Where models, profiles and the unix socket live. Empty: `$STATE_DIRECTORY`, else `~/.local/state/llmhostd`."""
+    drain_timeout_s: float = 30.0
+    """When told to stop, running requests may go on this long; new ones get 503."""
+    profile_at_start: bool = False
+    """Measure every model that was never measured on this hardware as soon as the daemon starts, not when it is asked
+    for."""
+    usage_flush_s: float = 30.0
+    """Usage counters are written to disk this often; a power cut loses no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """One schedulable device domain: CPU cores that compute one iteration at a time.
+
+    Without any, one node `cpu0` has all cores that the daemon may use.
+    """
+
+    id: str = "cpu0"
+    """Its name."""
+    cores: str = "all"
+    """Logical cores as the kernel writes lists of them, e.g. `0-3,8`. No two nodes may share one."""
+    engine: str = "openvino"
+    """Entry-point name of the engine plugin."""
+    memory: str = "auto"
+    """What its models may hold together, e.g. `24 GiB`. `auto`: what is available when the daemon starts, less a tenth
+    (at least 1 GiB), shared evenly among the nodes that say `auto`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole file; nobody is handed it but the code that composes the daemon."""
+
+    daemon: DaemonPolicy = field(default_factory=DaemonPolicy)
+    http: HttpPolicy = field(default_factory=HttpPolicy)
+    slo: SloPolicy = field(default_factory=SloPolicy)
+    precision: PrecisionPolicy = field(default_factory=PrecisionPolicy)
+    scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
+    correction: CorrectionPolicy = field(default_factory=CorrectionPolicy)
+    nodes: tuple[NodeSettings, ...] = ()
+
+
+def find_config(option: Path | None) -> Path | None:
+    """Return the file to read: the option, else the first of `CONFIG_FILES` that exists, else None."""
+    if option is not None:
+        return option
+    return next((path for path in map(Path.expanduser, CONFIG_FILES) if path.exists()), None)
+
+
+def load_config(file: Path | None) -> Config:
+    """Read a TOML file; None gives the defaults. Raises OperatorError naming the file, the key and the nearest one."""
+    if file is None:
+        return Config()
+    try:
+        text = file.read_text(encoding="utf-8")
+        values = tomllib.loads(text)
+    except OSError as error:
+        raise OperatorError(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise OperatorError(f"{file}: is not UTF-8 text (byte {error.start})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise OperatorError(f"{file}: is not TOML: {error}") from error
+    return parse_config(values, str(file))
+
+
+def parse_config(values: Mapping[str, Any], where: str) -> Config:
+    """Check and convert parsed TOML; `where` begins every error."""
+    for key, problem in _problems(values, Config, ""):
+        raise OperatorError(f"{where}: {key}: {problem}")
+    try:
+        return msgspec.convert(values, Config)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+        raise OperatorError(f"{where}: {path.rstrip('`') or 'the file'}: {_plain(message)}") from error
+
+
+def state_directory(option: Path | None, environ: Mapping[str, str], config: Config) -> Path:
+    """Return where state lives: the option, else systemd's directory, else the file, else the user's own."""
+    if option is not None:
+        return option.expanduser().absolute()
+    # systemd hands several directories separated by colons; ours asks for one.
+    named = environ.get("STATE_DIRECTORY", "").split(":")[0] or config.daemon.state_dir
+    if named:
+        return Path(named).expanduser().absolute()
+    base = environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
+    return Path(base) / "llmhostd"
+
+
+def _problems(values: Mapping[str, Any], kind: type, prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield unknown keys and negative numbers, which msgspec lets pass."""
+    hints = typing.get_type_hints(kind)
+    names = [one.name for one in dataclasses.fields(kind)]
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        if key not in names:
+            yield path, _unknown(key, names, prefix)
+            continue
+        inner = _dataclass_of(hints[key])
+        rows = value if isinstance(value, list) else [value]
+        for index, row in enumerate(rows):
+            here = f"{path}[{index}]" if isinstance(value, list) else path
+            if inner is not None and isinstance(row, dict):
+                yield from _problems(row, inner, f"{here}.")
+            elif isinstance(row, int | float) and not 0 <= row < float("inf"):
+                yield here, f"is {row}; expected a number that is not negative"
+
+
+def _unknown(key: str, names: list[str], prefix: str) -> str:
+    near = get_close_matches(key, names, n=1, cutoff=0.6)
+    hint = f"did you mean `{prefix}{near[0]}`?" if near else f"known here: {', '.join(names)}"
+    return f"there is no such setting; {hint}"
+
+
+def _dataclass_of(hint: Any) -> type | None:
+    """Return the dataclass behind `X` or `tuple[X, ...]`."""
+    for one in (hint, *typing.get_args(hint)):
+        if isinstance(one, type) and dataclasses.is_dataclass(one):
+            return one
+    return None
+
+
+def _plain(message: str) -> str:
+    """Say msgspec's complaint in TOML's words."""
+    for ours, theirs in (("`str`", "text"), ("`int`", "a whole number"), ("`float`", "a number"),
+                         ("`bool`", "true or false"), ("`object`", "a table"), ("`array`", "a list")):  # fmt: skip
+        message = message.replace(ours, theirs)
+    return message[:1].lower() + message[1:]

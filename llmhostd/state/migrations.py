@@ -1,0 +1,62 @@
+"""How did the tables come to be as they are?
+
+Each migration has a name that never changes and runs once, in a transaction with the note that it ran: a crash leaves
+either both or neither. A database from a newer llmhostd is refused, not guessed at.
+"""
+
+import time
+from collections.abc import Callable
+
+from sqlite_utils import Database
+
+from llmhostd.domain.errors import OperatorError
+
+TABLE = "migrations"
+
+Migration = Callable[[Database], None]
+
+
+def _models(db: Database) -> None:
+    db["models"].create(
+        {
+            "name": str, "path": str, "shape": str, "compute": str, "kv": str, "parameters": int,
+            "ttft_s": float, "tpot_s": float, "source": str, "added_at": float,
+        },
+        pk="name",
+        not_null={"path", "shape", "compute", "kv", "parameters", "source", "added_at"},
+    )  # fmt: skip
+
+
+def _profiles(db: Database) -> None:
+    db["profiles"].create(
+        {"shape_key": str, "hardware_key": str, "profile": str, "measured_at": float},
+        pk=("shape_key", "hardware_key"),
+        not_null={"profile", "measured_at"},
+    )
+
+
+def _usage(db: Database) -> None:
+    counters = ("requests", "refused", "failed", "prompt_tokens", "cached_tokens", "output_tokens")
+    db["usage"].create(
+        {"day": str, "model": str, **dict.fromkeys(counters, int)},
+        pk=("day", "model"),
+        not_null=set(counters),
+    )
+
+
+MIGRATIONS: dict[str, Migration] = {"0001_models": _models, "0002_profiles": _profiles, "0003_usage": _usage}
+
+
+def migrate(db: Database, migrations: dict[str, Migration] = MIGRATIONS) -> list[str]:
+    """Apply what is missing, in order; return the names applied. Raises OperatorError for a newer database."""
+    db[TABLE].create({"name": str, "applied_at": float}, pk="name", if_not_exists=True)
+    applied = {row["name"] for row in db[TABLE].rows}
+    unknown = sorted(applied - set(migrations))
+    if unknown:
+        raise OperatorError(f"state.db was written by a newer llmhostd (it knows {unknown[0]}); upgrade, or restore")
+    missing = [name for name in migrations if name not in applied]
+    for name in missing:
+        with db.atomic():
+            migrations[name](db)
+            db[TABLE].insert({"name": name, "applied_at": time.time()})
+    return missing

@@ -1,0 +1,23 @@
+"""What is promised for a model, and in what precision is it computed, when nobody said otherwise?"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SloPolicy:
+    """What a waiting person is promised; `models add` may say otherwise for one model."""
+
+    ttft_s: float = 2.0
+    """Time to first token, from arrival."""
+    tpot_s: float = 0.2
+    """Time per output token after the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionPolicy:
+    """How models are computed; `models add` may say otherwise for one model."""
+
+    compute: str = "auto"
+    """`bf16`, `f32`, or `auto`: bf16 where the CPU computes it in hardware and the weights are not quantized."""
+    kv: str = "u8"
+    """How keys and values are kept: `u8`, `bf16` or `f32`."""
