@@ -1,0 +1,83 @@
+"""How does a checkpoint become a warm instance on this node's CPU?"""
+
+from pathlib import Path
+
+import openvino as ov
+
+from llmhostd.domain.errors import EngineError
+from llmhostd.domain.hardware import NodeSpec
+from llmhostd.domain.model import Architecture, ComputePrecision, KvPrecision
+from llmhostd.engines.interface import EngineFacts, EngineInstance, LoadOptions, ModuleRange
+from llmhostd.loader.safetensors import open_checkpoint
+from llmhostd_openvino.facts import cpu_flags, engine_facts, hardware_precisions
+from llmhostd_openvino.graph import build_graph
+from llmhostd_openvino.instance import OpenVinoInstance, first_line
+from llmhostd_openvino.paged_attention import KV_TYPES
+
+_DEVICE = "CPU"
+
+_DYNAMIC_QUANTIZATION_GROUP = 128
+"""Activations are quantised in groups of this many when quantised weights are computed under f32, so that products use
+VNNI instructions. It does nothing to plain weights and nothing under bf16."""
+
+_KV_CHOICES = {
+    ComputePrecision.F32: (KvPrecision.F32, KvPrecision.U8),
+    ComputePrecision.BF16: (KvPrecision.BF16, KvPrecision.U8),
+}
+
+
+class OpenVinoEngine:
+    """An `engines.interface.Engine` for one CPU node."""
+
+    def __init__(self, node: NodeSpec) -> None:
+        self._node = node
+        self._core = ov.Core()
+
+    def facts(self) -> EngineFacts:
+        """See `Engine.facts`."""
+        return engine_facts(self._core)
+
+    def load(self, checkpoint: Path, options: LoadOptions) -> EngineInstance:
+        """See `Engine.load`."""
+        _check_precisions(options)
+        opened = open_checkpoint(checkpoint)
+        modules = options.modules or ModuleRange(first=0, end=opened.architecture.layers)
+        _check_range(modules, opened.architecture)
+        opened.prefetch()
+        try:
+            compiled = self._core.compile_model(build_graph(opened, modules), _DEVICE, self._properties(options))
+        except RuntimeError as error:
+            raise EngineError(f"{checkpoint}: cannot be compiled: {first_line(error)}") from error
+        shape = opened.shape(options.compute, options.kv)
+        return OpenVinoInstance(compiled, opened, shape, modules, self._node.memory_bytes)
+
+    def _properties(self, options: LoadOptions) -> dict[str, str | int]:
+        return {
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": 1,
+            "INFERENCE_NUM_THREADS": options.threads,
+            "INFERENCE_PRECISION_HINT": str(options.compute),
+            "KV_CACHE_PRECISION": KV_TYPES[options.kv],
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": _DYNAMIC_QUANTIZATION_GROUP,
+        }
+
+
+def _check_precisions(options: LoadOptions) -> None:
+    allowed = _KV_CHOICES[options.compute]
+    if options.kv not in allowed:
+        raise EngineError(
+            f"kv {options.kv!s} does not go with compute {options.compute!s}; choose {' or '.join(map(str, allowed))}"
+        )
+    if options.compute not in hardware_precisions(cpu_flags()):
+        raise EngineError(f"compute {options.compute!s} has no hardware support on this CPU; choose f32")
+    if options.threads < 1:
+        raise EngineError(f"threads must be at least 1, is {options.threads}")
+
+
+def _check_range(modules: ModuleRange, architecture: Architecture) -> None:
+    if not 0 <= modules.first <= modules.end <= architecture.layers:
+        raise EngineError(
+            f"layers {modules.first} to {modules.end} are not a range of this model's {architecture.layers} layers"
+        )
+    if modules.first == modules.end and not (modules.embedding or modules.head):
+        raise EngineError("an empty range of modules")

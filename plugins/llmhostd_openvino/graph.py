@@ -1,0 +1,109 @@
+"""What does a range of modules compute?
+
+A decoder graph built by hand from a checkpoint: token ids or hidden states in, logits or hidden states out. No
+exporter, no intermediate files.
+"""
+
+import openvino as ov
+import openvino.opset13 as ops
+from openvino.op import Parameter
+
+from llmhostd.checkpoints.tensors import EMBEDDING, FINAL_NORM, HEAD
+from llmhostd.domain.model import Architecture
+from llmhostd.engines.interface import ModuleRange
+from llmhostd.loader.safetensors import Checkpoint
+from llmhostd_openvino.ops import (
+    Rope,
+    heads_first,
+    int32,
+    ints64,
+    join_heads,
+    parameter,
+    rms_norm,
+    split_heads,
+    swish,
+)
+from llmhostd_openvino.paged_attention import BatchInputs, cache_parameters, paged_attention
+from llmhostd_openvino.weights import Weights
+
+TOKEN_IDS, HIDDEN, POSITIONS, SAMPLED = "token_ids", "hidden", "positions", "sampled_indices"
+"""Names of graph inputs beside those of paged attention."""
+
+
+def build_graph(checkpoint: Checkpoint, modules: ModuleRange) -> ov.Model:
+    """Build the graph of a range. The checkpoint's mapping must stay alive until the compiled model has run once."""
+    return _Decoder(checkpoint, modules).build()
+
+
+class _Decoder:
+    """The graph under construction."""
+
+    def __init__(self, checkpoint: Checkpoint, modules: ModuleRange) -> None:
+        self._a: Architecture = checkpoint.architecture
+        self._modules = modules
+        self._weights = Weights(checkpoint)
+        positions = parameter(ov.Type.i64, [-1], POSITIONS)
+        self._batch = BatchInputs.create()
+        self._parameters: list[Parameter] = [positions, *self._batch.parameters()]
+        self._rope = Rope(self._a, positions)
+
+    def build(self) -> ov.Model:
+        x = self._embedding() if self._modules.embedding else self._input(ov.Type.f32, [-1, 1, self._a.hidden], HIDDEN)
+        for slot, layer in enumerate(range(self._modules.first, self._modules.end)):
+            x = self._layer(x, layer, slot)
+        if self._modules.head:
+            x = self._head(x)
+        return ov.Model([ops.result(x)], self._parameters, self._a.family)
+
+    def _input(self, element: ov.Type, shape: list[int], name: str) -> Parameter:
+        made = parameter(element, shape, name)
+        self._parameters.append(made)
+        return made
+
+    def _embedding(self) -> ov.Node:
+        ids = ops.unsqueeze(self._input(ov.Type.i64, [-1], TOKEN_IDS), int32(1))
+        return ops.gather(self._weights.plain(EMBEDDING), ops.convert(ids, "i32"), int32(0))
+
+    def _layer(self, x: ov.Node, layer: int, slot: int) -> ov.Node:
+        prefix = f"model.layers.{layer}."
+        x = ops.add(
+            x, self._attention(self._norm(x, prefix + "input_layernorm.weight"), prefix + "self_attn.", layer, slot)
+        )
+        return ops.add(x, self._mlp(self._norm(x, prefix + "post_attention_layernorm.weight"), prefix + "mlp."))
+
+    def _attention(self, x: ov.Node, prefix: str, layer: int, slot: int) -> ov.Node:
+        a = self._a
+        query = join_heads(self._rope(self._heads(x, prefix, "q", a.heads)))
+        key = join_heads(self._rope(self._heads(x, prefix, "k", a.kv_heads)))
+        value = join_heads(self._heads(x, prefix, "v", a.kv_heads))
+        caches = cache_parameters(slot)
+        self._parameters += caches
+        windowed = a.sliding_window_tokens is not None and layer >= a.sliding_from_layer
+        window = a.sliding_window_tokens or 0 if windowed else 0
+        attended = paged_attention(query, key, value, caches, self._batch, a, window)
+        rows = ops.reshape(ops.unsqueeze(attended, ints64([1])), ints64([0, 1, a.heads * a.head_dim]), True)
+        return self._linear(rows, prefix + "o_proj.weight")
+
+    def _heads(self, x: ov.Node, prefix: str, which: str, heads: int) -> ov.Node:
+        """Project to `[T, heads, 1, head_dim]`, with the bias (Qwen2) or the norm (Qwen3) of the family."""
+        projected = self._linear(x, f"{prefix}{which}_proj.weight")
+        if self._a.qkv_bias:
+            projected = ops.add(projected, self._weights.vector(f"{prefix}{which}_proj.bias"))
+        split = split_heads(projected, heads, self._a.head_dim)
+        if self._a.qk_norm and which != "v":
+            split = self._norm(split, f"{prefix}{which}_norm.weight")
+        return heads_first(split)
+
+    def _mlp(self, x: ov.Node, prefix: str) -> ov.Node:
+        gate = swish(self._linear(x, prefix + "gate_proj.weight"))
+        return self._linear(ops.multiply(gate, self._linear(x, prefix + "up_proj.weight")), prefix + "down_proj.weight")
+
+    def _head(self, x: ov.Node) -> ov.Node:
+        rows = ops.gather(x, self._input(ov.Type.i64, [-1], SAMPLED), int32(0))
+        return self._linear(self._norm(rows, FINAL_NORM), EMBEDDING if self._a.tied_embeddings else HEAD)
+
+    def _norm(self, x: ov.Node, name: str) -> ov.Node:
+        return rms_norm(x, self._weights.vector(name), self._a.norm_eps)
+
+    def _linear(self, x: ov.Node, name: str) -> ov.Node:
+        return ops.matmul(x, self._weights.linear(name), False, True)

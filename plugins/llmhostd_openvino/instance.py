@@ -1,0 +1,124 @@
+"""How does one loaded range of modules run an iteration?
+
+`run` is the hot path: it hands numpy buffers to the engine by port number and returns a view of the engine's output.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+
+from llmhostd.domain.errors import EngineError
+from llmhostd.domain.model import ModelShape
+from llmhostd.engines.interface import Floats, Iteration, ModuleRange
+from llmhostd.loader.safetensors import Checkpoint
+from llmhostd_openvino.footprint import Footprint
+from llmhostd_openvino.graph import HIDDEN, POSITIONS, SAMPLED, TOKEN_IDS
+from llmhostd_openvino.kv_arena import CachePort, KvArena
+from llmhostd_openvino.paged_attention import BLOCK_TOKENS
+
+_libc = ctypes.CDLL(None)
+
+
+class OpenVinoInstance:
+    """An `engines.interface.EngineInstance`."""
+
+    block_tokens = BLOCK_TOKENS
+
+    def __init__(
+        self, compiled: ov.CompiledModel, checkpoint: Checkpoint, shape: ModelShape, modules: ModuleRange, kv_limit: int
+    ) -> None:
+        """Take a compiled graph of `modules`. `kv_limit`: bytes of KV that the node could hold at most."""
+        self.shape = shape
+        self._modules = modules
+        self._checkpoint: Checkpoint | None = checkpoint
+        self._request = compiled.create_infer_request()
+        self._compiled = compiled
+        self._ports = {port.get_any_name(): place for place, port in enumerate(compiled.inputs)}
+        caches = _cache_ports(compiled)
+        self.kv_bytes_per_block = sum(port.block_bytes for port in caches)
+        self._arena = KvArena(caches, kv_limit // max(self.kv_bytes_per_block, 1))
+        self._caches: list[tuple[int, ov.Tensor]] = []
+        self._width = shape.architecture.vocab if modules.head else shape.architecture.hidden
+        self._footprint = Footprint(shape, modules)
+        self.kv_blocks = 0
+        self.resize_kv(0)
+
+    def run(self, iteration: Iteration) -> Floats:
+        """See `EngineInstance.run`. Raises EngineError when the engine refuses the iteration."""
+        request = self._request
+        try:
+            for name, values in self._inputs(iteration):
+                request.set_input_tensor(self._ports[name], ov.Tensor(values))
+            request.infer(share_outputs=True)
+        except RuntimeError as error:
+            raise EngineError(f"the engine failed an iteration: {first_line(error)}") from error
+        tokens = len(iteration.positions)
+        rows = len(iteration.sampled_indices) if self._modules.head else tokens
+        if self._footprint.ran(tokens, rows) and self._checkpoint is not None:
+            # The weights are packed: their file pages may go. The mapping stays, for whatever the engine still reads.
+            self._checkpoint.drop_pages()
+        output: Floats = request.get_output_tensor(0).data
+        return output.reshape(rows, self._width)
+
+    def _inputs(self, it: Iteration) -> list[tuple[str, npt.NDArray[Any]]]:
+        longest = (it.past_lens + np.diff(it.subsequence_begins)).max()
+        inputs: list[tuple[str, npt.NDArray[Any]]] = [
+            (POSITIONS, it.positions),
+            ("past_lens", it.past_lens),
+            ("subsequence_begins", it.subsequence_begins),
+            ("block_indices", it.block_indices),
+            ("block_indices_begins", it.block_indices_begins),
+            ("max_context_len", np.array(longest, np.int32)),
+        ]
+        if self._modules.embedding:
+            inputs.append((TOKEN_IDS, it.token_ids))
+        elif it.hidden is not None:
+            inputs.append((HIDDEN, it.hidden.reshape(len(it.positions), 1, -1)))
+        else:
+            raise EngineError("this range has no embedding: the iteration must carry hidden states")
+        if self._modules.head:
+            inputs.append((SAMPLED, it.sampled_indices))
+        return inputs
+
+    def resize_kv(self, kv_blocks: int, moves: Sequence[tuple[int, int]] = ()) -> None:
+        """See `EngineInstance.resize_kv`. All sources of `moves` are read before any target is written."""
+        self._arena.resize(kv_blocks, moves)
+        self.kv_blocks = kv_blocks
+        # Kept: the engine does not own the memory behind these tensors.
+        self._caches = self._arena.tensors()
+        for place, tensor in self._caches:
+            self._request.set_input_tensor(place, tensor)
+
+    def held_bytes(self) -> int:
+        """See `EngineInstance.held_bytes`."""
+        return self._footprint.held_bytes()
+
+    def unload(self) -> None:
+        """See `EngineInstance.unload`."""
+        self._arena.release()
+        # In this order: the request reads the compiled model, which may read the mapping.
+        del self._request, self._compiled
+        self._caches = []
+        self._checkpoint = None
+        _libc.malloc_trim(0)
+
+
+def _cache_ports(compiled: ov.CompiledModel) -> list[CachePort]:
+    """Find the cache inputs, to which the plugin has given type and shape."""
+    ports = []
+    for place, port in enumerate(compiled.inputs):
+        if "_cache." in port.get_any_name():
+            heads, tokens, width = (port.partial_shape[axis].get_length() for axis in (1, 2, 3))
+            ports.append(CachePort(place, port.element_type, (heads, tokens, width)))
+    return ports
+
+
+def first_line(error: Exception) -> str:
+    """Keep the sentence of an engine's error that says what is wrong, not where in its source."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith("Exception from")]
+    return (said or lines or [type(error).__name__])[-1]

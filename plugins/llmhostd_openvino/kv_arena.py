@@ -1,0 +1,102 @@
+"""How can a KV cache grow and shrink under a compiled model without copying it?
+
+Each cache tensor is a prefix of a virtual mapping that was reserved once, as large as it may ever become
+(MAP_NORESERVE: no memory until touched). Growing hands the engine a longer prefix; shrinking moves live blocks down and
+gives the tail's pages back with MADV_DONTNEED.
+"""
+
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+
+from llmhostd.domain.errors import EngineError
+
+_MAP_NORESERVE = 0x4000
+"""Linux, all architectures that have AVX or NEON; Python 3.11's mmap does not name it."""
+
+
+@dataclass(frozen=True)
+class CachePort:
+    """One cache input of a compiled model. `block_shape`: kv heads, tokens, stored width of a head."""
+
+    index: int
+    element: ov.Type
+    block_shape: tuple[int, int, int]
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block of this tensor."""
+        heads, tokens, width = self.block_shape
+        return heads * tokens * width * int(self.element.size)
+
+
+class KvArena:
+    """All cache tensors of one instance; they have the same number of blocks."""
+
+    def __init__(self, ports: Sequence[CachePort], most_blocks: int) -> None:
+        """Reserve `most_blocks` for every tensor. Raises EngineError when the address space is limited below that."""
+        self._ports = tuple(ports)
+        self._most_blocks = most_blocks
+        self.blocks = 0
+        try:
+            self._maps = [_reserve(max(most_blocks, 1) * port.block_bytes) for port in self._ports]
+        except (OSError, OverflowError) as error:
+            raise EngineError(f"cannot reserve address space for {most_blocks} KV blocks: {error}") from error
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Bytes of one block over all tensors."""
+        return sum(port.block_bytes for port in self._ports)
+
+    def resize(self, blocks: int, moves: Sequence[tuple[int, int]]) -> None:
+        """Move blocks (all sources are read before any is overwritten), then set the number of blocks."""
+        if not 0 <= blocks <= self._most_blocks:
+            raise EngineError(f"{blocks} KV blocks do not fit: this node can hold 0 to {self._most_blocks}")
+        if any(not 0 <= source < self.blocks or not 0 <= target < blocks for source, target in moves):
+            raise EngineError(f"a KV move leaves the {self.blocks} blocks there are or the {blocks} there will be")
+        reach = max(blocks, self.blocks)
+        for port, reserved in zip(self._ports, self._maps, strict=True):
+            if moves:
+                view = _blocks(reserved, port, reach)
+                sources, targets = (list(side) for side in zip(*moves, strict=True))
+                view[targets] = view[sources]
+            self._give_back(reserved, blocks * port.block_bytes, self.blocks * port.block_bytes)
+        self.blocks = blocks
+
+    def tensors(self) -> list[tuple[int, ov.Tensor]]:
+        """Return, for each port's input index, the tensor over the blocks there are now."""
+        return [
+            (port.index, _tensor(reserved, port, self.blocks))
+            for port, reserved in zip(self._ports, self._maps, strict=True)
+        ]
+
+    def release(self) -> None:
+        """Give all pages back. Addresses go when the last tensor does."""
+        self.resize(0, ())
+
+    @staticmethod
+    def _give_back(reserved: mmap.mmap, end: int, old_end: int) -> None:
+        first = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = min(-(-old_end // mmap.PAGESIZE) * mmap.PAGESIZE, len(reserved))
+        if last > first:
+            reserved.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+def _reserve(size: int) -> mmap.mmap:
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+
+
+def _blocks(reserved: mmap.mmap, port: CachePort, blocks: int) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(reserved, np.uint8, blocks * port.block_bytes).reshape(blocks, port.block_bytes)
+
+
+def _tensor(reserved: mmap.mmap, port: CachePort, blocks: int) -> ov.Tensor:
+    raw = np.frombuffer(reserved, np.uint8, blocks * port.block_bytes)
+    return ov.Tensor(raw.view(_NUMPY[int(port.element.size)]), ov.Shape([blocks, *port.block_shape]), port.element)
+
+
+_NUMPY = {1: np.uint8, 2: np.uint16, 4: np.float32}
