@@ -117,17 +117,19 @@ class Agenda:
             due.share == 0.0 for demand in self._current() if demand.instance.ready_at_s <= now for due in demand.dues
         )
 
-    def slack_s(self, now: float, policy: HeadroomPolicy, *, but: InstanceId | None = None) -> float:
+    def slack_s(
+        self, now: float, policy: HeadroomPolicy, *, but: InstanceId | None = None, loading: bool = False
+    ) -> float:
         """How long the device may be busy with anything else before a latency-sensitive request is late.
 
         By earliest deadline first: at each deadline, what is left after all work that is due until then. Decode
         batches come round every TPOT (taken as a steady share, which errs to the safe side). Requests that would be
-        late even if served at once limit nobody; instances that still load, and `but`, are left out.
+        late even if served at once limit nobody. Left out: `but`, and instances that still load unless `loading`.
         """
         dues = [
             (due.deadline_s - now, due.cost_s, due.share)
             for demand in self._current()
-            if demand.dues and demand.instance.id != but and demand.instance.ready_at_s <= now
+            if demand.dues and demand.instance.id != but and (loading or demand.instance.ready_at_s <= now)
             for due in demand.dues
         ]
         dues.sort()
