@@ -1,0 +1,118 @@
+"""How does a model's text become token ids?
+
+Everything is read from the checkpoint: tokenizer.json (the `tokenizers` library computes it), special tokens from
+tokenizer_config.json, the ids that end an answer from generation_config.json and config.json.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders
+
+from llmhostd.domain.errors import CheckpointError
+from llmhostd.text.chat_template import ChatTemplate, read_templates
+from llmhostd.text.detokenize import ByteLevelDetokenizer, Detokenizer, WindowDetokenizer, byte_level_texts
+from llmhostd.text.template_process import TemplateProcess
+
+_SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+
+class ModelTokenizer:
+    """Text handling of one model. Thread-safe; `encode` computes in the caller's thread and releases the GIL."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        chat_template: ChatTemplate,
+        special_tokens: Mapping[str, str],
+        eos_token_ids: tuple[int, ...],
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._byte_level = byte_level_texts(tokenizer) if isinstance(tokenizer.decoder, decoders.ByteLevel) else None
+        self.chat_template = chat_template
+        self.special_tokens = dict(special_tokens)
+        """`bos_token` and others, as text."""
+        self.eos_token_ids = eos_token_ids
+        """Ids that end an answer, ascending; may be empty."""
+        self.vocab = tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return token ids. A rendered chat template already has its special tokens: pass False for it."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, token_ids: Iterable[int]) -> str:
+        """Return the text of whole answers; special tokens have none."""
+        return self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
+
+    def detokenizer(self) -> Detokenizer:
+        """Begin a stream of tokens."""
+        return ByteLevelDetokenizer(self._byte_level) if self._byte_level else WindowDetokenizer(self._tokenizer)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return one token's own bytes, for `logprobs`; special tokens as they are written, unknown ids empty."""
+        if self._byte_level is not None and token_id in self._byte_level:
+            return self._byte_level[token_id]
+        token = self._tokenizer.id_to_token(token_id)
+        if token is None:
+            return b""
+        return (self._tokenizer.decode([token_id], skip_special_tokens=False) or token).encode()
+
+
+def read_tokenizer(checkpoint: Path, model: str, process: TemplateProcess) -> ModelTokenizer:
+    """Read a checkpoint's text side. `model` names it in errors. Raises CheckpointError naming the file."""
+    file = checkpoint / "tokenizer.json"
+    if not file.is_file():
+        raise CheckpointError(f"{file} is missing: a model needs its tokenizer (`tokenizer.model` alone is not read)")
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:
+        raise CheckpointError(f"{file}: not a tokenizer: {error}") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    config = _read_json(checkpoint / "tokenizer_config.json")
+    special = _special_tokens(config)
+    template = ChatTemplate(model, read_templates(checkpoint, config), special, process)
+    return ModelTokenizer(
+        tokenizer,
+        chat_template=template,
+        special_tokens=special,
+        eos_token_ids=_eos_token_ids(checkpoint, tokenizer, special),
+    )
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """Each is a string, or an object with `content` (an AddedToken as transformers stores it)."""
+    found = {}
+    for name in _SPECIAL_TOKENS:
+        value = config.get(name)
+        text = value.get("content") if isinstance(value, Mapping) else value
+        if isinstance(text, str):
+            found[name] = text
+    return found
+
+
+def _eos_token_ids(checkpoint: Path, tokenizer: Tokenizer, special: Mapping[str, str]) -> tuple[int, ...]:
+    """Union of what generation_config.json (or else config.json) and the tokenizer name: any of them ends an answer."""
+    named = _read_json(checkpoint / "generation_config.json").get("eos_token_id")
+    if named is None:
+        named = _read_json(checkpoint / "config.json").get("eos_token_id")
+    ids = {one for one in (named if isinstance(named, list) else [named]) if type(one) is int}
+    own = tokenizer.token_to_id(special["eos_token"]) if "eos_token" in special else None
+    return tuple(sorted(ids | ({own} if own is not None else set())))
+
+
+def _read_json(file: Path) -> Mapping[str, Any]:
+    """Return the file's object; empty when there is no file."""
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{file}: must be a JSON object")
+    return content
