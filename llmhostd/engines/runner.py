@@ -1,0 +1,164 @@
+"""What does one instance compute next, and what came out of it?
+
+Everything about running requests that is the same for every engine: their tokens, their KV blocks, the flat batch, the
+draw. What to run is decided elsewhere (`node`); a plan that cannot be run is a mistake there, and said so.
+"""
+
+from array import array
+from collections.abc import Sequence
+
+from llmhostd.domain.errors import CallerError, EngineError
+from llmhostd.domain.ids import RequestId
+from llmhostd.domain.node_events import RowPlan
+from llmhostd.domain.reports import RowReport, TokenLogprobs
+from llmhostd.domain.request import FinishReason, Sampling
+from llmhostd.engines.batch import flatten
+from llmhostd.engines.interface import EngineInstance, Floats
+from llmhostd.engines.sampling import TokenSampler, draw_tokens, token_logprobs
+from llmhostd.memory.kv_blocks import KvBlocks
+
+
+class PlanError(EngineError):
+    """A plan does not fit the requests it names."""
+
+
+class _Running:
+    """One request: its context (prompt and outputs), how much of it has keys and values, and when it ends."""
+
+    __slots__ = ("cached", "computed", "context", "sampler", "stops")
+
+    def __init__(self, context: "array[int]", sampler: TokenSampler, stops: frozenset[int]) -> None:
+        self.context = context
+        self.sampler = sampler
+        self.stops = stops
+        self.computed = 0
+        self.cached = 0
+        """Prefix tokens that came from the cache and were not reported yet."""
+
+    def finish_reason(self, token: int) -> FinishReason | None:
+        if token in self.stops:
+            return FinishReason.STOP
+        if self.sampler.drawn >= self.sampler.sampling.max_tokens:
+            return FinishReason.LENGTH
+        return None
+
+
+class Runner:
+    """The requests of one instance. One caller at a time, like the instance."""
+
+    def __init__(self, instance: EngineInstance) -> None:
+        self.instance = instance
+        self._blocks = KvBlocks(instance.block_tokens)
+        self._blocks.resize(instance.kv_blocks)
+        self._running: dict[RequestId, _Running] = {}
+
+    @property
+    def kv_bytes(self) -> int:
+        """What the KV cache holds now."""
+        return self._blocks.capacity * self.instance.kv_bytes_per_block
+
+    @property
+    def kv_used_bytes(self) -> int:
+        """What requests own of it; cached prefixes are given away when needed and do not count."""
+        return self._blocks.owned * self.instance.kv_bytes_per_block
+
+    def submit(self, request_id: RequestId, context: Sequence[int], sampling: Sampling, tokens_out: int = 0) -> int:
+        """Take in a request; returns how many tokens of its context are computed already (a cached prefix).
+
+        The last `tokens_out` tokens of `context` are outputs from before it moved here. It ends by STOP after a token
+        of `sampling.stop_token_ids` or one of the model's end-of-text tokens, unless those are to be ignored; the
+        token is among its outputs. Raises CallerError for tokens that the model does not have.
+        """
+        architecture = self.instance.shape.architecture
+        if not context:
+            raise CallerError("the prompt is empty", field="prompt")
+        if not 0 <= min(context) <= max(context) < architecture.vocab:
+            raise CallerError(f"the prompt has tokens outside 0..{architecture.vocab - 1}", field="prompt")
+        sampler = TokenSampler(sampling, architecture.vocab, context[len(context) - tokens_out :])
+        ends = frozenset(architecture.eos_token_ids)
+        stops = frozenset(sampling.stop_token_ids)
+        running = _Running(array("q", context), sampler, stops - ends if sampling.ignore_eos else stops | ends)
+        running.computed = running.cached = self._blocks.open(request_id, running.context)
+        self._running[request_id] = running
+        return running.cached
+
+    def drop(self, request_id: RequestId) -> None:
+        """Forget a request; what it computed stays cached until the blocks are needed."""
+        del self._running[request_id]
+        self._blocks.close(request_id)
+
+    def run(self, rows: Sequence[RowPlan]) -> tuple[RowReport, ...]:
+        """One iteration. Requests that end with it are dropped.
+
+        Raises KvExhaustedError or PlanError, with nothing computed, if the plan does not fit; EngineError if the engine
+        fails, after which the requests may run again.
+        """
+        running = [self._admit(row) for row in rows]
+        parts = (
+            (one.context, self._blocks.table(row.request_id), one.computed, row.tokens, row.sample)
+            for one, row in zip(running, rows, strict=True)
+        )
+        logits = self.instance.run(flatten(parts, self.instance.block_tokens))
+        sampled = [one for one, row in zip(running, rows, strict=True) if row.sample]
+        drawn = iter(self._draw(logits, sampled) if sampled else ())
+        return tuple(
+            self._advance(one, row, next(drawn) if row.sample else None) for one, row in zip(running, rows, strict=True)
+        )
+
+    def resize(self, kv_blocks: int) -> None:
+        """Grow or shrink the KV cache. Raises EngineError, with the old size kept, if that cannot be done."""
+        if kv_blocks >= self._blocks.capacity:
+            self.instance.resize_kv(kv_blocks)
+            self._blocks.resize(kv_blocks)
+        else:
+            moves = self._blocks.resize(kv_blocks)
+            self.instance.resize_kv(kv_blocks, moves)
+
+    def check(self) -> None:
+        """Raise AssertionError unless what must always hold, holds."""
+        self._blocks.check()
+
+    def _admit(self, row: RowPlan) -> _Running:
+        """Hold a row of a plan against its request, and have blocks for it."""
+        one = self._running.get(row.request_id)
+        if one is None:
+            raise PlanError(f"{row.request_id} is planned, but does not run here")
+        end = one.computed + row.tokens
+        if row.tokens < 1 or end > len(one.context) or row.sample != (end == len(one.context)):
+            raise PlanError(
+                f"{row.request_id}: {row.tokens} tokens (sample: {row.sample}) are planned,"
+                f" {one.computed} of {len(one.context)} are computed"
+            )
+        self._blocks.extend(row.request_id, end)
+        return one
+
+    def _draw(self, logits: Floats, sampled: Sequence[_Running]) -> list[tuple[int, tuple[TokenLogprobs, ...]]]:
+        tokens = draw_tokens(logits, [one.sampler for one in sampled])
+        wanted = [one.sampler.sampling.logprobs for one in sampled]
+        return [
+            (token, () if top is None else (token_logprobs(logits[row], token, top),))
+            for row, (token, top) in enumerate(zip(tokens, wanted, strict=True))
+        ]
+
+    def _advance(self, one: _Running, row: RowPlan, drawn: tuple[int, tuple[TokenLogprobs, ...]] | None) -> RowReport:
+        before = one.computed
+        one.computed += row.tokens
+        if one.computed // self.instance.block_tokens > before // self.instance.block_tokens:
+            self._blocks.seal(row.request_id, one.context, one.computed)
+        cached, one.cached = one.cached, 0
+        prefilled = cached + row.tokens
+        if drawn is None:
+            return RowReport(request_id=row.request_id, prefilled=prefilled, cached=cached)
+        token, logprobs = drawn
+        one.context.append(token)
+        finish = one.finish_reason(token)
+        if finish is not None:
+            self.drop(row.request_id)
+        return RowReport(
+            request_id=row.request_id,
+            prefilled=prefilled,
+            cached=cached,
+            tokens=(token,),
+            logprobs=logprobs,
+            finish=finish,
+        )
