@@ -118,18 +118,18 @@ class Agenda:
         )
 
     def slack_s(
-        self, now: float, policy: HeadroomPolicy, *, but: InstanceId | None = None, loading: bool = False
+        self, now: float, policy: HeadroomPolicy, *, but: InstanceId | None = None, strict: bool = False
     ) -> float:
         """How long the device may be busy with anything else before a latency-sensitive request is late.
 
         By earliest deadline first: at each deadline, what is left after all work that is due until then. Decode
         batches come round every TPOT (taken as a steady share, which errs to the safe side). Requests that would be
-        late even if served at once limit nobody. Left out: `but`, and instances that still load unless `loading`.
+        late even if served at once limit nobody, and instances that still load are left out, unless `strict`.
         """
         dues = [
             (due.deadline_s - now, due.cost_s, due.share)
             for demand in self._current()
-            if demand.dues and demand.instance.id != but and (loading or demand.instance.ready_at_s <= now)
+            if demand.dues and demand.instance.id != but and (strict or demand.instance.ready_at_s <= now)
             for due in demand.dues
         ]
         dues.sort()
@@ -137,7 +137,7 @@ class Agenda:
         for headroom_s, cost_s, own_share in dues:
             fixed_s += cost_s
             left_s = headroom_s - fixed_s - share * headroom_s
-            if headroom_s >= cost_s:
+            if strict or headroom_s >= cost_s:
                 slack_s = min(slack_s, left_s)
             share += own_share
             fixed_s -= own_share * headroom_s

@@ -131,7 +131,7 @@ class _Play:
 
     def in_time(self) -> bool:
         """Whether earliest deadline first would meet every deadline from here on."""
-        return self.agenda.slack_s(self.now, self.scheduling.headroom, loading=True) >= 0.0
+        return self.agenda.slack_s(self.now, self.scheduling.headroom, strict=True) >= 0.0
 
     def _finish(self, plan: IterationPlan) -> None:
         instance = self.node.instances[plan.instance_id]

@@ -1,0 +1,148 @@
+"""One iteration: OmniServe's order, within everybody's headroom."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodes import instance, node, request
+
+from llmhostd.compute.chunked_prefill import ChunkPolicy
+from llmhostd.compute.estimator import IterationKind
+from llmhostd.compute.headroom import Agenda, HeadroomPolicy
+from llmhostd.compute.iteration_plan import IterationPolicy, SchedulingPolicy, describe, next_plan
+
+POLICY = SchedulingPolicy(headroom=HeadroomPolicy(reserve_s=0.0))
+
+
+def rows(plan):
+    return [f"{row.request_id} {row.tokens}{'*' if row.sample else ''}" for row in plan.rows]
+
+
+def plan_of(box, now=1.0, policy=POLICY, best_effort_s=0.0):
+    return next_plan(Agenda(box), now, policy, best_effort_s=best_effort_s)
+
+
+def test_nothing_to_run():
+    assert plan_of(node(instance("a"))) is None
+    assert plan_of(node(instance("a", request("r1"), ready=9.0))) is None
+
+
+def test_decodes_then_the_prefills_that_fit():
+    a = instance("a", request("r1", out=2), request("r2", 140), request("r3", 60, arrived=0.2))
+    plan = plan_of(node(a))
+    assert rows(plan) == ["r1 1*", "r2 140*", "r3 60*"]
+    assert plan.kind is IterationKind.PREFILL
+    assert plan_of(node(instance("a", request("r1", out=2)))).kind is IterationKind.DECODE
+
+
+def test_a_long_prompt_is_cut_so_that_a_neighbour_is_not_late():
+    # r1 decodes elsewhere and is due at 1.1: its own 10 ms off, 90 ms are left, 10 of them for reading weights.
+    a, b = instance("a", request("r1", out=1, arrived=-1.1)), instance("b", request("r2", 3000, arrived=-1.15))
+    plan = plan_of(node(a, b))
+    assert rows(plan) == ["r2 384"]
+    assert plan.predicted_s <= 0.09 < plan.predicted_s + 32 * 0.0002
+
+
+def test_a_prefill_progresses_even_without_any_slack():
+    a, b = instance("a", request("r1", out=1, arrived=-1.185)), instance("b", request("r2", 3000, arrived=-1.2))
+    assert rows(plan_of(node(a, b))) == ["r2 64"]
+
+
+def test_a_decode_without_headroom_runs_alone_first():
+    a = instance("a", request("r1", out=1, arrived=-1.19), request("r2", 500, arrived=0.9))
+    assert rows(plan_of(node(a))) == ["r1 1*"]
+    a.requests["r1"].tokens_out += 1
+    a.requests["r1"].computed_tokens += 1
+    assert rows(plan_of(node(a))) == ["r1 1*", "r2 500*"]
+
+
+def test_a_prefill_that_is_most_urgent_progresses_whatever_it_costs():
+    a = instance("a", request("r1", out=1, arrived=-1.19), request("r2", 500, arrived=-1.2))
+    plan = plan_of(node(a))
+    assert rows(plan) == ["r1 1*", "r2 64"]
+
+
+def test_a_batch_is_bounded_and_the_nearest_deadlines_come_first():
+    policy = SchedulingPolicy(iteration=IterationPolicy(max_batch=3))
+    decoding = [request(f"d{k}", out=1, arrived=-k / 10) for k in range(5)]
+    assert rows(plan_of(node(instance("a", *decoding)), policy=policy)) == ["d4 1*", "d3 1*", "d2 1*"]
+    with_prefill = node(instance("a", *decoding, request("p", 10)))
+    assert rows(plan_of(with_prefill, policy=policy)) == ["d4 1*", "d3 1*", "p 10*"]
+
+
+def test_chunks_of_one_iteration_share_a_bound():
+    policy = SchedulingPolicy(chunk=ChunkPolicy(max_chunk_tokens=256))
+    a = instance("a", request("r1", 200), request("r2", 200, arrived=0.1))
+    assert rows(plan_of(node(a), policy=policy)) == ["r1 200*"]
+    a = instance("a", request("r1", 100), request("r2", 200, arrived=0.1))
+    assert rows(plan_of(node(a), policy=policy)) == ["r1 100*", "r2 128"]
+
+
+def test_best_effort_rides_in_omniserve_order_within_its_allowance():
+    a = instance(
+        "a", request("b1", out=2, best_effort=True), request("b2", 300, best_effort=True), request("r2", 40),
+        request("r1", out=2),
+    )  # fmt: skip
+    assert rows(plan_of(node(a))) == ["r1 1*", "r2 40*"]
+    plan = plan_of(node(a), best_effort_s=0.1)
+    assert rows(plan) == ["r1 1*", "r2 40*", "b2 300*", "b1 1*"]
+    assert 0 < plan.best_effort_s <= 0.1
+    plan = plan_of(node(a), best_effort_s=0.03)
+    assert rows(plan) == ["r1 1*", "r2 40*", "b2 128", "b1 1*"]
+
+
+def test_best_effort_takes_a_turn_only_while_everybody_has_headroom():
+    idle = instance("b", request("b1", out=1, best_effort=True))
+    waiting = instance("a", request("r1", out=2))
+    assert plan_of(node(waiting, idle), best_effort_s=0.1).instance_id == "b"
+    assert plan_of(node(waiting, idle), best_effort_s=0.005).instance_id == "a"
+    assert plan_of(node(waiting, idle), now=1.95, best_effort_s=0.1).instance_id == "a"
+    first_token = instance("a", request("r1"))
+    assert plan_of(node(first_token, idle), best_effort_s=0.1).instance_id == "a"
+
+
+def test_best_effort_alone_is_bounded_in_time():
+    a = instance("a", request("b1", 5000, best_effort=True), request("b2", out=3, best_effort=True))
+    plan = plan_of(node(a))
+    assert rows(plan) == ["b2 1*", "b1 448"]
+    assert plan.predicted_s <= POLICY.iteration.best_effort_iteration_s
+    assert plan.best_effort_s == plan.predicted_s
+
+
+def test_says_why():
+    a, b = instance("a", request("r1", 1000)), instance("code-b", request("r2", out=1, arrived=0.5))
+    agenda = Agenda(node(a, b))
+    plan = next_plan(agenda, 1.96, POLICY)
+    assert describe(plan, agenda, 1.96) == "headroom 40 ms; next is code-b at 740 ms; chunk 512 of 1000"
+
+
+drawn = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(1, 900), st.integers(0, 3), st.integers(-30, 9), st.booleans()),
+    min_size=1, max_size=9,
+)  # fmt: skip
+
+
+@given(drawn, st.floats(0, 0.2))
+def test_every_plan_keeps_the_rules(drawn, allowance):
+    held = [[] for _ in range(3)]
+    for k, (where, prompt, out, arrived, flex) in enumerate(drawn):
+        held[where].append(request(f"r{k}", prompt, out=out, arrived=arrived / 10, best_effort=flex))
+    box = node(*(instance(f"i{k}", *some) for k, some in enumerate(held)))
+    agenda = Agenda(box)
+    plan = next_plan(agenda, 1.0, POLICY, best_effort_s=allowance)
+    chosen = box.instances[plan.instance_id].requests
+    planned = {row.request_id: row for row in plan.rows}
+    assert len(planned) == len(plan.rows)
+    for row in plan.rows:
+        pending = chosen[row.request_id].pending_tokens
+        assert 1 <= row.tokens <= pending
+        assert row.sample == (row.tokens == pending)
+    waiting = [one for some in held for one in some if one.latency_sensitive]
+    if not waiting:
+        return
+    if plan.best_effort_s < plan.predicted_s:  # a plan for those who wait: it serves the least headroom of all
+        least = min(waiting, key=lambda one: one.headroom_s(1.0))
+        assert plan.deadline_s == pytest.approx(1.0 + least.headroom_s(1.0))
+        assert all(one.shape.id in planned for one in chosen.values() if one.latency_sensitive and one.decoding)
+    if plan.best_effort_s > 0.0:
+        assert plan.best_effort_s <= allowance + 1e-9
+        assert plan.predicted_s <= agenda.slack_s(1.0, POLICY.headroom, but=plan.instance_id)
