@@ -110,5 +110,5 @@ def _linear(
     return [
         one(".q", (outputs, inputs // 2), "U8"),
         one(".scale", (outputs, groups), "F16"),
-        one(".zp", ((outputs * groups + 1) // 2,), "U8"),
+        one(".zp", (outputs * groups // 2,), "U8"),
     ]

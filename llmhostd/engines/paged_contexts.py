@@ -1,7 +1,7 @@
 """What is the simplest correct caller of an engine?
 
-Contexts with block tables, one iteration at a time, no prefix reuse, no scheduling: the slow, obvious twin of the runner,
-for conformance checks, tests and measurements of engines alone.
+Contexts with block tables, one iteration at a time, no prefix reuse, no scheduling: the slow, obvious twin of the
+runner, for conformance checks, tests and measurements of engines alone.
 """
 
 from collections.abc import Sequence

@@ -49,7 +49,7 @@ def rms_norm(x: ov.Node, weight: ov.Node, eps: float) -> ov.Node:
 
 
 def swish(x: ov.Node) -> ov.Node:
-    """Multiply by the sigmoid. The explicit beta keeps the plugin from fusing the MLP into an op that is slower to load."""
+    """Multiply by the sigmoid. The explicit beta keeps the plugin from fusing the MLP, which is slower to load."""
     return ops.swish(x, floats(1.0))
 
 
