@@ -13,7 +13,7 @@ to compute now, whether logits of the last of them are wanted)."""
 
 
 def flatten(parts: Iterable[Part], block_tokens: int) -> Iteration:
-    """Lay the parts one after another: in plain arrays, so that decoding 32 requests costs some 30 us, and one view each."""
+    """Lay the parts one after another, in plain arrays: it runs before every iteration (32 decodes: some 15 us)."""
     token_ids, positions, sampled = array("q"), array("q"), array("q")
     past_lens, begins = array("i"), array("i", (0,))
     blocks, blocks_begins = array("i"), array("i", (0,))

@@ -1,8 +1,8 @@
 """A small, slow, exact engine in numpy: the contract of `engines.interface` spelled out with plain loops.
 
-A Llama-like transformer (rotary positions, grouped-query attention, RMS norm, gated MLP) in double precision over a paged
-KV cache whose unwritten slots are NaN, so that reading what was never written shows in the logits. A checkpoint is a
-folder with `reference.json`: a seed, and the faults that a test wants.
+A Llama-like transformer (rotary positions, grouped-query attention, RMS norm, gated MLP) in double precision over a
+paged KV cache whose unwritten slots are NaN, so that reading what was never written shows in the logits. A checkpoint
+is a folder with `reference.json`: a seed, and the faults that a test wants.
 """
 
 import json

@@ -1,0 +1,35 @@
+"""Which engine plugin is called that?"""
+
+import importlib.metadata
+from collections.abc import Callable
+from difflib import get_close_matches
+
+from llmhostd.domain.errors import OperatorError
+from llmhostd.domain.hardware import NodeSpec
+from llmhostd.engines.interface import Engine
+
+GROUP = "llmhostd.engines"
+"""The entry-point group; each entry is a callable `(node: NodeSpec) -> Engine`."""
+
+OpenEngine = Callable[[NodeSpec], Engine]
+
+
+def engine_names() -> tuple[str, ...]:
+    """Names of all installed engines, sorted."""
+    return tuple(sorted(importlib.metadata.entry_points(group=GROUP).names))
+
+
+def find_engine(name: str) -> OpenEngine:
+    """Import an engine plugin. Raises OperatorError if there is none of that name or it cannot be imported."""
+    entries = importlib.metadata.entry_points(group=GROUP, name=name)
+    if not entries:
+        known = engine_names()
+        near = get_close_matches(name, known, n=1, cutoff=0.0)
+        hint = f"the nearest installed is '{near[0]}'" if near else "none is installed"
+        raise OperatorError(f"no engine is called '{name}'; {hint}")
+    entry = next(iter(entries))
+    try:
+        found: OpenEngine = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise OperatorError(f"engine '{name}' ({entry.value}) cannot be imported: {error}") from error
+    return found
