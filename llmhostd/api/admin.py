@@ -1,0 +1,137 @@
+"""What do the terminal, the command line and an operator's scripts call?"""
+
+import msgspec
+from litestar import delete, get, post
+from litestar.types import ASGIApp
+
+from llmhostd.api.errors import decode_body
+from llmhostd.api.openapi import documented
+from llmhostd.api.policy import HttpPolicy
+from llmhostd.api.respond import EventFeed
+from llmhostd.api.service import ModelRegistration, Service
+from llmhostd.domain.ids import ModelName
+from llmhostd.domain.profile import Profile
+from llmhostd.domain.snapshot import (
+    Decision,
+    HostSnapshot,
+    InstanceSnapshot,
+    ModelSnapshot,
+    NodeSnapshot,
+    RequestSnapshot,
+)
+
+
+class Accepted(msgspec.Struct):
+    """It was asked for; `/api/v1/models` and the events say when it is done."""
+
+    accepted: bool = True
+
+
+@get("/api/v1/host", operation_id="get_host", summary="The daemon itself")
+async def get_host(service: Service) -> HostSnapshot:
+    """Counts since it started."""
+    return service.host()
+
+
+@get("/api/v1/models", operation_id="list_model_states", summary="Models, with states and promises")
+async def list_model_states(service: Service) -> list[ModelSnapshot]:
+    """By name."""
+    return service.models()
+
+
+@get("/api/v1/nodes", operation_id="list_nodes", summary="Nodes, with their memory and load")
+async def list_nodes(service: Service) -> list[NodeSnapshot]:
+    """In the order of the configuration."""
+    return service.nodes()
+
+
+@get("/api/v1/instances", operation_id="list_instances", summary="Loaded models")
+async def list_instances(service: Service) -> list[InstanceSnapshot]:
+    """In order of loading."""
+    return service.instances()
+
+
+@get("/api/v1/requests", operation_id="list_requests", summary="Live requests, least headroom first")
+async def list_requests(service: Service) -> list[RequestSnapshot]:
+    """Finished ones are in the metrics only."""
+    return service.requests()
+
+
+@get("/api/v1/profiles", operation_id="list_profiles", summary="Measured profiles")
+async def list_profiles(service: Service) -> list[Profile]:
+    """Of every (model shape, hardware) pair."""
+    return service.profiles()
+
+
+@post(
+    "/api/v1/models",
+    operation_id="register_model",
+    status_code=201,
+    summary="Add a model, or replace the one of that name",
+    opt=documented(body=ModelRegistration),
+)
+async def register_model(body: bytes, service: Service) -> ModelSnapshot:
+    """Reads and checks the checkpoint in a directory of this machine; its weights stay where they are."""
+    return await service.register(decode_body(body, ModelRegistration))
+
+
+@delete(
+    "/api/v1/models/{name:str}",
+    operation_id="remove_model",
+    status_code=204,
+    summary="Forget a model",
+    opt=documented(errors=(404,)),
+)
+async def remove_model(name: str, service: Service) -> None:
+    """What runs, runs to its end; files stay."""
+    await service.remove(ModelName(name))
+
+
+@post(
+    "/api/v1/models/{name:str}/load",
+    operation_id="load_model",
+    status_code=202,
+    summary="Load a model before anybody asks",
+    opt=documented(errors=(404,)),
+)
+async def load_model(name: str, service: Service) -> Accepted:
+    """Load it where it fits."""
+    service.load(ModelName(name))
+    return Accepted()
+
+
+@post(
+    "/api/v1/models/{name:str}/unload",
+    operation_id="unload_model",
+    status_code=202,
+    summary="Unload a model's instances once they are idle",
+    opt=documented(errors=(404,)),
+)
+async def unload_model(name: str, service: Service) -> Accepted:
+    """Give its memory back."""
+    service.unload(ModelName(name))
+    return Accepted()
+
+
+@post(
+    "/api/v1/models/{name:str}/release",
+    operation_id="release_model",
+    status_code=202,
+    summary="Let a quarantined model try again",
+    opt=documented(errors=(404,)),
+)
+async def release_model(name: str, service: Service) -> Accepted:
+    """After an operator looked at it."""
+    service.release(ModelName(name))
+    return Accepted()
+
+
+@get(
+    "/api/v1/events",
+    operation_id="follow_decisions",
+    summary="Decisions and their reasons, as server-sent events",
+    opt=documented(answer=Decision, streams=True),
+)
+async def follow_decisions(service: Service, policy: HttpPolicy) -> ASGIApp:
+    """The last ones first, then each as it is made; what nodes ran is sampled."""
+    return EventFeed(service.subscribe(), policy.first_byte_s)

@@ -1,0 +1,70 @@
+"""What answers under which path?"""
+
+from typing import Any
+
+from litestar import Litestar, MediaType, Response, Router, get
+from litestar.datastructures import State
+from litestar.di import Provide
+from litestar.openapi import OpenAPIConfig
+from prometheus_client import CollectorRegistry
+
+from llmhostd import __version__
+from llmhostd.api import admin, openai
+from llmhostd.api.auth import Gate
+from llmhostd.api.errors import error_response
+from llmhostd.api.metrics import CONTENT_TYPE, exposition
+from llmhostd.api.openapi import openapi_document
+from llmhostd.api.policy import HttpPolicy
+from llmhostd.api.service import Service
+
+_BEHIND_GATE = (
+    openai.chat_completions, openai.completions, openai.list_models, openai.get_model,
+    admin.get_host, admin.list_model_states, admin.list_nodes, admin.list_instances, admin.list_requests,
+    admin.list_profiles, admin.register_model, admin.remove_model, admin.load_model, admin.unload_model,
+    admin.release_model, admin.follow_decisions,
+)  # fmt: skip
+
+
+@get("/healthz", operation_id="healthz", summary="Whether the daemon answers", media_type=MediaType.TEXT)
+async def healthz() -> str:
+    """Say so."""
+    return "ok\n"
+
+
+@get("/readyz", operation_id="readyz", summary="Whether it serves", media_type=MediaType.TEXT, opt={"errors": (503,)})
+async def readyz(service: Service) -> Response[str]:
+    """503 with the reason until a node is up, and while draining."""
+    why_not = service.ready()
+    return Response(f"{why_not or 'ready'}\n", status_code=503 if why_not else 200, media_type=MediaType.TEXT)
+
+
+@get("/metrics", operation_id="metrics", summary="For Prometheus", media_type=MediaType.TEXT)
+async def metrics(registry: CollectorRegistry) -> Response[bytes]:
+    """Counters, histograms and gauges."""
+    return Response(exposition(registry), media_type=CONTENT_TYPE)
+
+
+@get("/schema", include_in_schema=False)
+async def schema(state: State, request: Any) -> dict[str, Any]:
+    """The API in OpenAPI's words; made once."""
+    if "document" not in state:
+        state["document"] = openapi_document(request.app)
+    document: dict[str, Any] = state["document"]
+    return document
+
+
+def create_app(service: Service, policy: HttpPolicy, registry: CollectorRegistry) -> Litestar:
+    """Compose the ASGI application."""
+    gated = Router(path="/", route_handlers=[*_BEHIND_GATE, metrics, schema], guards=[Gate(policy)])
+    return Litestar(
+        route_handlers=[gated, healthz, readyz],
+        dependencies={
+            "service": Provide(lambda: service, sync_to_thread=False),
+            "policy": Provide(lambda: policy, sync_to_thread=False),
+            "registry": Provide(lambda: registry, sync_to_thread=False),
+        },
+        exception_handlers={Exception: error_response},
+        request_max_body_size=policy.max_body_bytes,
+        openapi_config=OpenAPIConfig(title="llmhostd", version=__version__, path="/openapi", render_plugins=[]),
+        logging_config=None,
+    )

@@ -1,0 +1,196 @@
+"""What does the HTTP API need of the daemon? It knows this port and nothing behind it."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from llmhostd.domain.actions import Refusal
+from llmhostd.domain.errors import LlmhostdError
+from llmhostd.domain.ids import ModelName
+from llmhostd.domain.profile import Profile
+from llmhostd.domain.request import FinishReason, Sampling, Tier
+from llmhostd.domain.snapshot import (
+    Decision,
+    HostSnapshot,
+    InstanceSnapshot,
+    ModelSnapshot,
+    NodeSnapshot,
+    RequestSnapshot,
+)
+from llmhostd.domain.words import Word
+
+
+class RefusedError(LlmhostdError):
+    """The caller did nothing wrong and is not served."""
+
+    def __init__(
+        self, refusal: Refusal, message: str, *, retry_after_s: float = 0.0, expected_ttft_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.refusal = refusal
+        self.retry_after_s = retry_after_s
+        self.expected_ttft_s = expected_ttft_s
+
+
+class Conversation(Word):
+    """A prompt for a chat template."""
+
+    messages: tuple[dict[str, Any], ...]
+    variables: dict[str, Any]
+    """The caller's own for the template."""
+
+
+Prompt = Conversation | str | tuple[int, ...]
+"""A conversation to be rendered, a text to be encoded, or token ids as they are."""
+
+
+class Ask(Word):
+    """One call for completions of one or several prompts, with `n` choices each."""
+
+    model: ModelName
+    prompts: tuple[Prompt, ...]
+    n: int
+    max_tokens: int | None
+    """None: as many as the context holds."""
+    sampling: Sampling
+    """Its `max_tokens` and `stop_token_ids` are the daemon's to fill in."""
+    seeded: bool
+    """Whether the caller chose the seed; else each choice gets a random one."""
+    stop: tuple[str, ...]
+    tier: Tier
+
+
+class ShownToken(Word):
+    """A token and its log-probability as callers see them."""
+
+    token: bytes
+    logprob: float
+
+
+class ShownLogprobs(Word):
+    """One output position: the token drawn, and the likeliest."""
+
+    chosen: ShownToken
+    top: tuple[ShownToken, ...]
+
+
+class Piece:
+    """What one or several tokens add to one choice. Not a struct of the wire: made per token, so kept light."""
+
+    __slots__ = ("choice", "finish", "logprobs", "text")
+
+    def __init__(
+        self, choice: int, text: str, finish: FinishReason | None = None, logprobs: Sequence[ShownLogprobs] = ()
+    ) -> None:
+        self.choice = choice
+        self.text = text
+        self.finish = finish
+        self.logprobs = logprobs
+
+
+class TokenUsage(Word):
+    """What a call cost so far, over all its choices. Prompts count once, however many choices they have."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+class Completion(Protocol):
+    """A call under way."""
+
+    choices: int
+    """Prompts times n; pieces carry 0 <= choice < choices."""
+
+    async def pieces(self) -> list[Piece]:
+        """Wait for what comes next: at least one piece; none at all once every choice ended or it was cancelled.
+
+        May be abandoned and called again: no piece is lost. Raises RefusedError or another LlmhostdError.
+        """
+        ...
+
+    def usage(self) -> TokenUsage:
+        """Count so far."""
+        ...
+
+    def cancel(self, because: str) -> None:
+        """Free what it holds; nothing happens when it has ended."""
+        ...
+
+
+class Subscription(Protocol):
+    """A reader of decisions."""
+
+    async def decisions(self) -> list[Decision]:
+        """Wait for what comes next, the recent ones first; none once closed. A slow reader misses the oldest."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+class ModelRegistration(Word, forbid_unknown_fields=True):
+    """Body of `POST /api/v1/models`."""
+
+    name: str
+    path: str
+    """Directory of the checkpoint on the daemon's machine."""
+    compute: str = ""
+    """`auto`, `bf16` or `f32`; empty: as configured."""
+    kv: str = ""
+    """`u8`, `bf16` or `f32`; empty: as configured."""
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    source: str = "local"
+
+
+class Service(Protocol):
+    """The daemon, as the API sees it."""
+
+    async def complete(self, ask: Ask) -> Completion:
+        """Tokenize and submit. Raises CallerError, UnknownModelError, RefusedError at once where it can."""
+        ...
+
+    def ready(self) -> str:
+        """Return why it is not ready to serve; empty when it is."""
+        ...
+
+    def host(self) -> HostSnapshot: ...
+
+    def models(self) -> list[ModelSnapshot]: ...
+
+    def nodes(self) -> list[NodeSnapshot]: ...
+
+    def instances(self) -> list[InstanceSnapshot]: ...
+
+    def requests(self) -> list[RequestSnapshot]: ...
+
+    def profiles(self) -> list[Profile]: ...
+
+    def created_unix_s(self, name: ModelName) -> int:
+        """When a model was added. Raises UnknownModelError."""
+        ...
+
+    async def register(self, registration: ModelRegistration) -> ModelSnapshot:
+        """Add or replace a model. Raises CallerError, CheckpointError, OperatorError."""
+        ...
+
+    async def remove(self, name: ModelName) -> None:
+        """Forget a model; what runs, runs to its end. Raises UnknownModelError."""
+        ...
+
+    def load(self, name: ModelName) -> None:
+        """Ask for a model before anybody calls it. Raises UnknownModelError."""
+        ...
+
+    def unload(self, name: ModelName) -> None:
+        """Ask for its instances to go once they are idle. Raises UnknownModelError."""
+        ...
+
+    def release(self, name: ModelName) -> None:
+        """Let a quarantined model try again. Raises UnknownModelError."""
+        ...
+
+    def subscribe(self) -> Subscription:
+        """Follow the decisions. Raises RefusedError when too many do."""
+        ...
