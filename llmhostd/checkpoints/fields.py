@@ -26,7 +26,7 @@ class ConfigFields:
     def _get(self, field: str) -> Any:
         value = self._values.get(field)
         if value is None:
-            near = get_close_matches(field, sorted(self._values), n=1, cutoff=0.8)
+            near = get_close_matches(field, sorted(filter(self.has, self._values)), n=1, cutoff=0.8)
             hint = f"; there is `{self._prefix}{near[0]}`" if near else ""
             raise self.wrong(field, f"is missing{hint}")
         return value

@@ -83,7 +83,7 @@ def _tensor(file: Path, name: str, entry: object, base: int, file_bytes: int) ->
     if not isinstance(entry, dict):
         _fail(file, f"tensor `{name}`: entry is not an object")
     dtype, shape, offsets = entry.get("dtype"), _sizes(entry.get("shape")), _sizes(entry.get("data_offsets"))
-    if dtype not in DTYPE_BYTES:
+    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
         _fail(file, f"tensor `{name}`: unknown dtype {dtype!r}; known: {', '.join(DTYPE_BYTES)}")
     if shape is None or offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:
         _fail(file, f"tensor `{name}`: shape or data_offsets are malformed")
