@@ -1,0 +1,63 @@
+"""Is a request served, made to wait, or refused at once?
+
+Somebody who waits is admitted only with a place, memory and a passed shadow validation; once admitted, never refused
+unless the model itself breaks. Best effort is never refused for lateness.
+"""
+
+from llmhostd.compute.workload import RequestLoad
+from llmhostd.domain.actions import HostAction, Refusal
+from llmhostd.domain.request import RequestShape
+from llmhostd.host.best_effort import BestEffort
+from llmhostd.host.fleet import Fleet, LiveRequest
+from llmhostd.host.placement import Placement
+from llmhostd.host.refusal import RefusalPolicy, refuse, refuse_for
+from llmhostd.host.routing import Routing
+
+
+class Admission:
+    """Answers every arrival in the same step."""
+
+    def __init__(
+        self, fleet: Fleet, routing: Routing, placement: Placement, best_effort: BestEffort, policy: RefusalPolicy
+    ) -> None:
+        self._fleet = fleet
+        self._routing = routing
+        self._placement = placement
+        self._best_effort = best_effort
+        self._policy = policy
+
+    def arrived(self, shape: RequestShape, now: float) -> list[HostAction]:
+        """Take a new request in, or refuse it."""
+        unserved = self._unserved(shape, now)
+        if unserved:
+            return unserved
+        request = LiveRequest(RequestLoad(shape, tokens_out=shape.tokens_out))
+        if not request.load.latency_sensitive:
+            self._fleet.requests[shape.id] = request
+            self._best_effort.add(request)
+            return []
+        model, up = self._fleet.models[shape.model], self._fleet.nodes_up()
+        answer = self._routing.ask(model, request.load, now, up)
+        if answer.accepted:
+            self._fleet.requests[shape.id] = request
+            return self._placement.place(request, answer.accepted, now)
+        if answer.never_fits and len(up) < len(self._fleet.nodes):
+            return [refuse(shape, Refusal.UNAVAILABLE, "the nodes that it fits on are down", self._retry_s)]
+        return [refuse_for(answer, shape, self._policy)]
+
+    def _unserved(self, shape: RequestShape, now: float) -> list[HostAction]:
+        """Refuse what no search for an instance could help."""
+        model = self._fleet.models.get(shape.model)
+        if model is None or model.removed:
+            return [refuse(shape, Refusal.MODEL_BROKEN, f"no model {shape.model} is known", 0.0)]
+        if model.quarantined:
+            return [refuse(shape, Refusal.MODEL_BROKEN, model.quarantined, 0.0)]
+        if model.broken and now < model.broken_until_s:
+            return [refuse(shape, Refusal.MODEL_BROKEN, model.broken, model.broken_until_s - now)]
+        if not self._fleet.nodes_up():
+            return [refuse(shape, Refusal.UNAVAILABLE, "no node is up", self._retry_s)]
+        return []
+
+    @property
+    def _retry_s(self) -> float:
+        return self._policy.node_down_retry_s

@@ -1,0 +1,102 @@
+"""Which models may be asked for, and which should be loaded before anybody asks?"""
+
+from llmhostd.domain.actions import HostAction
+from llmhostd.domain.events import ModelAdded, ModelReleased, ModelRemoved, UnloadAsked, WarmUpAsked
+from llmhostd.domain.ids import ModelName
+from llmhostd.host.budget import Budget
+from llmhostd.host.fleet import Fleet, ModelRecord
+from llmhostd.host.instance import Instance
+from llmhostd.host.recovery import Recovery
+from llmhostd.host.residency import Residency
+from llmhostd.memory.kv_demand import KvDemandPolicy, OutputLengths
+
+
+class Catalogue:
+    """Follows what operators say about models."""
+
+    def __init__(
+        self, fleet: Fleet, budget: Budget, residency: Residency, recovery: Recovery, kv: KvDemandPolicy
+    ) -> None:
+        self._fleet = fleet
+        self._budget = budget
+        self._residency = residency
+        self._recovery = recovery
+        self._kv = kv
+        self._wanted: dict[ModelName, None] = {}
+
+    def added(self, event: ModelAdded, now: float) -> list[HostAction]:
+        """Let a model be asked for; instances of an older checkpoint of that name leave once they are idle."""
+        spec = event.spec
+        before = self._fleet.models.get(spec.name)
+        outputs = before.outputs if before else OutputLengths(self._kv)
+        self._fleet.models[spec.name] = ModelRecord(spec, spec.shape.key, outputs)
+        actions: list[HostAction] = []
+        for instance in list(self._fleet.instances_of(spec.name)):
+            if instance.shape != spec.shape:
+                actions += self._dismiss(instance, now)
+        return actions
+
+    def removed(self, event: ModelRemoved, now: float) -> list[HostAction]:
+        """Let nobody ask for it any more. What runs, runs to its end; what waits for it is refused."""
+        model = self._fleet.models.get(event.name)
+        if model is None:
+            return []
+        model.removed = True
+        self._wanted.pop(event.name, None)
+        actions = self._recovery.give_up(event.name, f"{event.name} was removed")
+        for instance in list(self._fleet.instances_of(event.name)):
+            actions += self._dismiss(instance, now)
+        self.forget_removed()
+        return actions
+
+    def released(self, event: ModelReleased, now: float) -> list[HostAction]:  # noqa: ARG002 - as the others
+        """Let a quarantined model try again."""
+        model = self._fleet.models.get(event.name)
+        if model is not None:
+            model.quarantined = model.broken = ""
+            model.crashes_in_a_row = 0
+        return []
+
+    def unload_asked(self, event: UnloadAsked, now: float) -> list[HostAction]:
+        """Unload all of a model's instances as soon as they are idle."""
+        self._wanted.pop(event.name, None)
+        actions: list[HostAction] = []
+        for instance in list(self._fleet.instances_of(event.name)):
+            actions += self._dismiss(instance, now)
+        return actions
+
+    def warm_up_asked(self, event: WarmUpAsked, now: float) -> list[HostAction]:  # noqa: ARG002 - as the others
+        """Load a model as soon as a node has the memory."""
+        if event.name in self._fleet.models:
+            self._wanted[event.name] = None
+        return []
+
+    def warm_up(self, now: float) -> list[HostAction]:
+        """Load who is wanted and fits now, in the order of asking."""
+        actions: list[HostAction] = []
+        for name in list(self._wanted):
+            model = self._fleet.models[name]
+            if model.quarantined or next(self._fleet.instances_of(name), None) is not None:
+                del self._wanted[name]
+                continue
+            drafts = [self._residency.draft(model, node, now) for node in self._fleet.nodes_up()]
+            fitting = [draft for draft in drafts if self._budget.shortage_bytes(draft) <= 0]
+            if fitting:
+                del self._wanted[name]
+                self._fleet.add(fitting[0])
+                actions += self._residency.settle(fitting[0], now, f"{name} is to be warm before anybody asks")
+        return actions
+
+    def forget_removed(self) -> None:
+        """Drop the records of removed models that nothing runs of any more."""
+        for name, model in list(self._fleet.models.items()):
+            if model.removed and not self._in_use(name):
+                del self._fleet.models[name]
+
+    def _in_use(self, name: ModelName) -> bool:
+        instance = next(self._fleet.instances_of(name), None)
+        return instance is not None or any(each.load.shape.model == name for each in self._fleet.requests.values())
+
+    def _dismiss(self, instance: Instance, now: float) -> list[HostAction]:
+        instance.unload_asked = True
+        return self._residency.settle(instance, now, "asked to unload")

@@ -1,0 +1,150 @@
+"""One box's mind: what is to be done about what happened?
+
+Routing is a table from event to the subsystem that answers it. After every event that may have freed something, those
+who wait are looked at: people who lost their place, then best effort, then warm-ups.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llmhostd.domain import events, reports
+from llmhostd.domain.actions import HostAction
+from llmhostd.domain.commands import CancelRequest
+from llmhostd.domain.events import HostEvent
+from llmhostd.domain.hardware import NodeSpec
+from llmhostd.domain.model import ModelState
+from llmhostd.host import mirror
+from llmhostd.host.admission import Admission
+from llmhostd.host.best_effort import BestEffort
+from llmhostd.host.budget import Budget
+from llmhostd.host.catalogue import Catalogue
+from llmhostd.host.fleet import Fleet
+from llmhostd.host.placement import Placement
+from llmhostd.host.policies import HostPolicies
+from llmhostd.host.recovery import Recovery
+from llmhostd.host.residency import Residency
+from llmhostd.host.routing import Routing
+from llmhostd.host.snapshots import MindSnapshot, snapshot
+
+
+class HostMind:
+    """Decides for one box. The same events at the same times: the same actions."""
+
+    def __init__(self, nodes: Sequence[NodeSpec], policies: HostPolicies | None = None) -> None:
+        """Begin with every node down: each is used from its NodeUp on."""
+        p = policies or HostPolicies()
+        self.fleet = Fleet(nodes)
+        self.budget = Budget(self.fleet, p.budget, p.kv_demand)
+        self.residency = Residency(self.fleet, self.budget, p.residency)
+        routing = Routing(self.fleet, self.budget, self.residency, p.routing, p.shadow, p.scheduling)
+        self.placement = Placement(self.fleet, self.residency)
+        self.best_effort = BestEffort(self.fleet, routing, self.placement, p.best_effort)
+        self.recovery = Recovery(self.fleet, routing, self.placement, self.best_effort, p.recovery)
+        self.admission = Admission(self.fleet, routing, self.placement, self.best_effort, p.refusal)
+        self.catalogue = Catalogue(self.fleet, self.budget, self.residency, self.recovery, p.kv_demand)
+        self._answers: dict[type, Callable[[Any, float], list[HostAction]]] = {
+            events.ModelAdded: self.catalogue.added,
+            events.ModelRemoved: self.catalogue.removed,
+            events.ModelReleased: self.catalogue.released,
+            events.WarmUpAsked: self.catalogue.warm_up_asked,
+            events.UnloadAsked: self.catalogue.unload_asked,
+            events.ProfileKnown: self._profile_known,
+            events.RequestArrived: self._arrived,
+            events.RequestCancelled: self._cancelled,
+            events.ClockTicked: self._ticked,
+            reports.IterationReported: self._iterated,
+            reports.InstanceReported: self._instance_reported,
+            reports.ProfileProgressed: self._profile_progressed,
+            reports.ProfileMeasured: self._profile_known,
+            reports.LoadFailed: self.recovery.load_failed,
+            reports.RequestReturned: self.recovery.returned,
+            reports.RequestFailed: self._request_failed,
+            reports.NodeUp: self.recovery.node_up,
+            reports.NodeDown: self.recovery.node_down,
+        }
+
+    def step(self, event: HostEvent, now: float) -> list[HostAction]:
+        """Hear one event; say what is to be done, in this order.
+
+        Raises OperatorError for a profile that is not two full grids; nothing has changed then.
+        """
+        actions = self._answers[type(event)](event, now)
+        if isinstance(event, reports.IterationReported) and not any(row.finish for row in event.rows):
+            return actions
+        return actions + self._let_go_on(now)
+
+    def snapshot(self, now: float) -> MindSnapshot:
+        """Say what the box is doing this second."""
+        return snapshot(self.fleet, now)
+
+    def _let_go_on(self, now: float) -> list[HostAction]:
+        """Look at everybody who waits in the host."""
+        actions: list[HostAction] = []
+        for node in self.fleet.nodes_up():
+            if node.awaiting:
+                actions += self.residency.proceed(node, now)
+        actions += self.recovery.place_stranded(now)
+        actions += self.best_effort.dispatch(now)
+        return actions + self.catalogue.warm_up(now)
+
+    def _arrived(self, event: events.RequestArrived, now: float) -> list[HostAction]:
+        return self.admission.arrived(event.request, now)
+
+    def _cancelled(self, event: events.RequestCancelled, now: float) -> list[HostAction]:
+        request = self.fleet.requests.get(event.request_id)
+        if request is None:
+            return []
+        self.recovery.stranded.discard(request)
+        self.best_effort.discard(request)
+        because = "nobody waits for it any more"
+        actions: list[HostAction] = []
+        if request.submitted and request.instance_id:
+            node_id = self.fleet.instances[request.instance_id].node_id
+            actions.append(CancelRequest(node_id=node_id, request_id=event.request_id, because=because))
+        return actions + self.placement.end(request, now, because)
+
+    def _request_failed(self, event: reports.RequestFailed, now: float) -> list[HostAction]:
+        request = self.fleet.requests.get(event.request_id)
+        return self.placement.end(request, now, event.error) if request and request.submitted else []
+
+    def _iterated(self, event: reports.IterationReported, now: float) -> list[HostAction]:
+        finished = mirror.advance(self.fleet, event)
+        instance = self.fleet.instances.get(event.instance_id)
+        actions: list[HostAction] = []
+        for request in finished:
+            actions += self.placement.end(request, now, f"{request.load.shape.id} finished")
+        if instance is not None and (finished or self.budget.outgrown(instance)):
+            for each in list(self.fleet.instances_of(instance.model)):
+                actions += self.residency.settle(each, now, f"answers of {instance.model} are longer than expected")
+        return actions
+
+    def _instance_reported(self, event: reports.InstanceReported, now: float) -> list[HostAction]:
+        instance = self.fleet.instances.get(event.instance_id)
+        if instance is None:
+            return []
+        if event.state is ModelState.COLD:
+            self.recovery.gone(instance)
+            return []
+        mirror.weigh(instance, event)
+        self.residency.reported(instance, event.state, now)
+        return self.residency.settle(instance, now, f"{instance.id} reported its size")
+
+    def _profile_progressed(self, event: reports.ProfileProgressed, now: float) -> list[HostAction]:  # noqa: ARG002
+        instance = self.fleet.instances.get(event.instance_id)
+        if instance is not None:
+            instance.measuring = f"{event.done}/{event.total}"
+        return []
+
+    def _profile_known(self, event: events.ProfileKnown | reports.ProfileMeasured, now: float) -> list[HostAction]:
+        profile = event.profile
+        first = (profile.shape_key, profile.hardware_key) not in self.fleet.profiles
+        actions: list[HostAction] = []
+        for instance in self.fleet.learn(profile):
+            if first:
+                self.residency.measured(instance, now)
+            actions += self.residency.settle(instance, now, f"{instance.model} was measured")
+        return actions
+
+    def _ticked(self, event: events.ClockTicked, now: float) -> list[HostAction]:  # noqa: ARG002 - time is `now`
+        self.catalogue.forget_removed()
+        return self.residency.look_at_idle(now)

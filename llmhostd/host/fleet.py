@@ -1,0 +1,167 @@
+"""What is there: nodes, models, instances, live requests, and what is known of each?
+
+The one mutable picture that all subsystems of the host mind look at. It only remembers; nothing here decides.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from llmhostd.compute.estimator import Estimator, ProfiledEstimator, RoughEstimator
+from llmhostd.compute.workload import InstanceLoad, NodeLoad, RequestLoad
+from llmhostd.domain.hardware import NodeSpec
+from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId, RequestId, ShapeKey
+from llmhostd.domain.model import ModelSpec
+from llmhostd.domain.profile import Profile
+from llmhostd.host.instance import Instance
+from llmhostd.memory.kv_demand import OutputLengths
+from llmhostd.memory.ledger import Ledger
+
+ProfileKey = tuple[ShapeKey, HardwareKey]
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """One node: what it works on, and whose its bytes are."""
+
+    spec: NodeSpec
+    promised: Ledger
+    """Optimistic: what instances will need once everything that was ordered is done. Decides (SLINFER §VII-C)."""
+    held: Ledger
+    """Pessimistic: what instances may take up at this moment. Executes."""
+    load: NodeLoad = field(default_factory=NodeLoad)
+    up: bool = False
+    restarts: int = 0
+    caveats: tuple[str, ...] = ()
+    """What its engine says is slow or off there."""
+    awaiting: dict[InstanceId, None] = field(default_factory=dict)
+    """Instances whose promise is not yet granted, first come first."""
+    recent: deque[tuple[float, float, int]] = field(default_factory=deque)
+    """Iterations of the last second: end, duration, output tokens."""
+
+
+@dataclass(slots=True)
+class ModelRecord:
+    """One model that may be asked for."""
+
+    spec: ModelSpec
+    shape_key: ShapeKey
+    outputs: OutputLengths
+    """How long its answers are, on average."""
+    removed: bool = False
+    crashes_in_a_row: int = 0
+    quarantined: str = ""
+    """Why, until an operator releases it."""
+    broken: str = ""
+    """Why its last load failed."""
+    broken_until_s: float = 0.0
+    """Until then nobody tries again."""
+
+
+@dataclass(slots=True)
+class LiveRequest:
+    """One admitted request. `load` is also in the mirror of the instance that it is assigned to."""
+
+    load: RequestLoad
+    instance_id: InstanceId | None = None
+    """None: it waits in a queue of the host."""
+    submitted: bool = False
+    """Whether its node was told; before, it waits for the memory or the profile of its instance."""
+    because: str = ""
+    """Why it was assigned to this instance."""
+    moves: int = 0
+    """How often it lost its place and moved as its tokens."""
+
+
+class Fleet:
+    """All of it, by id; every table in the order in which things came."""
+
+    def __init__(self, nodes: Sequence[NodeSpec]) -> None:
+        self.nodes: dict[NodeId, NodeRecord] = {
+            spec.id: NodeRecord(spec, Ledger(spec.memory_bytes), Ledger(spec.memory_bytes)) for spec in nodes
+        }
+        self.models: dict[ModelName, ModelRecord] = {}
+        self.instances: dict[InstanceId, Instance] = {}
+        self.requests: dict[RequestId, LiveRequest] = {}
+        self.profiles: dict[ProfileKey, Profile] = {}
+        self._estimators: dict[ProfileKey, ProfiledEstimator] = {}
+        self._loads_so_far = 0
+
+    def node_of(self, instance: Instance) -> NodeRecord:
+        """Where an instance is."""
+        return self.nodes[instance.node_id]
+
+    def instances_of(self, model: ModelName) -> Iterator[Instance]:
+        """All of a model's instances, whatever their state."""
+        return (each for each in self.instances.values() if each.model == model)
+
+    def instances_on(self, node: NodeRecord) -> Iterator[Instance]:
+        """All of a node's instances, in order of loading."""
+        return (self.instances[instance_id] for instance_id in node.load.instances)
+
+    def nodes_up(self) -> list[NodeRecord]:
+        """Nodes whose worker answers."""
+        return [node for node in self.nodes.values() if node.up]
+
+    def profile_of(self, instance: Instance) -> Profile | None:
+        """What was measured of its shape on its hardware."""
+        return self.profiles.get(instance.profile_key)
+
+    def learn(self, profile: Profile) -> list[Instance]:
+        """Remember a profile; returns the instances that it speaks about, which now plan with it.
+
+        Raises OperatorError for a profile that is not two full grids.
+        """
+        key = (profile.shape_key, profile.hardware_key)
+        self._estimators[key] = ProfiledEstimator(profile)
+        self.profiles[key] = profile
+        concerned = [each for each in self.instances.values() if each.profile_key == key]
+        for instance in concerned:
+            instance.load.estimator = self._estimators[key]
+        return concerned
+
+    def draft(self, model: ModelRecord, node: NodeRecord, now: float) -> Instance:
+        """Make an instance that does not count until it is added: for asking what if."""
+        name = model.spec.name
+        key = (model.shape_key, node.spec.hardware_key)
+        estimator: Estimator = self._estimators.get(key) or RoughEstimator(model.spec.shape.weight_bytes)
+        instance_id = InstanceId(f"{name}@{node.spec.id}#{self._loads_so_far}")
+        load = InstanceLoad(instance_id, estimator, ready_at_s=now)
+        return Instance(instance_id, name, node.spec.id, model.spec.shape, key, load, last_used_s=now)
+
+    def add(self, instance: Instance) -> None:
+        """Let a draft count."""
+        self._loads_so_far += 1
+        self.instances[instance.id] = instance
+        self.node_of(instance).load.instances[instance.id] = instance.load
+
+    def remove(self, instance: Instance) -> list[LiveRequest]:
+        """Forget an instance and all that it holds; returns the requests that were assigned to it, now nowhere."""
+        stranded = [self.requests[request_id] for request_id in instance.load.requests]
+        for request in stranded:
+            self.withdraw(request)
+        node = self.node_of(instance)
+        node.promised.release(instance.id)
+        node.held.release(instance.id)
+        node.awaiting.pop(instance.id, None)
+        del node.load.instances[instance.id]
+        del self.instances[instance.id]
+        return stranded
+
+    def assign(self, request: LiveRequest, instance: Instance, now: float) -> None:
+        """Give a request to an instance, in the mirror; its node is told later."""
+        instance.load.requests[request.load.shape.id] = request.load
+        instance.last_used_s = now
+        request.instance_id = instance.id
+
+    def withdraw(self, request: LiveRequest) -> Instance | None:
+        """Take a request from the instance that it is assigned to; it must be computed again elsewhere."""
+        if request.instance_id is None:
+            return None
+        instance = self.instances[request.instance_id]
+        del instance.load.requests[request.load.shape.id]
+        request.moves += request.submitted
+        request.instance_id = None
+        request.submitted = False
+        request.load.computed_tokens = 0
+        return instance

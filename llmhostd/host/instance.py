@@ -1,0 +1,57 @@
+"""What does the host know of one instance, and how may its state move?"""
+
+from dataclasses import dataclass
+
+from llmhostd.compute.workload import InstanceLoad
+from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId, ShapeKey
+from llmhostd.domain.model import ModelShape, ModelState
+
+MOVES: dict[ModelState, tuple[ModelState, ...]] = {
+    ModelState.COLD: (ModelState.LOADING,),
+    ModelState.LOADING: (ModelState.WARM, ModelState.RESIDENT, ModelState.COLD),
+    ModelState.WARM: (ModelState.RESIDENT, ModelState.UNLOADING),
+    ModelState.RESIDENT: (ModelState.LOADING, ModelState.UNLOADING),
+    ModelState.UNLOADING: (ModelState.COLD,),
+}
+"""How an instance may move. COLD is both ends of its life: it waits for memory, or it is gone. LOADING -> COLD is a
+failed load; RESIDENT -> LOADING is a rest (destroyed and recompiled)."""
+
+
+@dataclass(slots=True)
+class Instance:
+    """A model on a node, from the decision to load it until its memory is free again."""
+
+    id: InstanceId
+    model: ModelName
+    node_id: NodeId
+    shape: ModelShape
+    profile_key: tuple[ShapeKey, HardwareKey]
+    load: InstanceLoad
+    """Its part of the mirror of the node's work; `load.requests` holds all that is assigned to it."""
+    last_used_s: float
+    state: ModelState = ModelState.COLD
+    resting: bool = False
+    """LOADING because it was sent back to warm: what it held before is not yet free."""
+    granted_bytes: tuple[int, int] = (0, 0)
+    """Weights and KV that it may take up on its node; it waits while this is not what it was promised."""
+    reported_bytes: int = 0
+    """What the node last said it holds beside KV."""
+    kv_bytes: int = 0
+    kv_used_bytes: int = 0
+    unload_asked: bool = False
+    """By an operator, or because its model is gone or changed: unload as soon as it is idle."""
+    measuring: str = ""
+    """`34/96` while its profile is measured."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether it could give way: loaded, and nothing assigned to it."""
+        return self.state in (ModelState.WARM, ModelState.RESIDENT) and not self.load.requests
+
+    def move(self, state: ModelState) -> bool:
+        """Change state along MOVES; says whether it was a change. A report that overtook an order changes nothing."""
+        late_news = self.resting and state is ModelState.RESIDENT
+        if late_news or state not in MOVES[self.state]:
+            return False
+        self.state = state
+        return True

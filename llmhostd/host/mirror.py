@@ -1,0 +1,50 @@
+"""What did a node do, as far as its host must know to plan?"""
+
+from llmhostd.domain.reports import InstanceReported, IterationReported
+from llmhostd.host.fleet import Fleet, LiveRequest, NodeRecord
+from llmhostd.host.instance import Instance
+
+RECENT_S = 1.0
+"""How far back a node's load is looked at."""
+
+
+def advance(fleet: Fleet, event: IterationReported) -> list[LiveRequest]:
+    """Follow one iteration; returns the requests that it finished. Rows of requests that moved are late news."""
+    node, instance = fleet.nodes[event.node_id], fleet.instances.get(event.instance_id)
+    ended_s = event.started_s + event.duration_s
+    node.load.busy_until_s = ended_s
+    node.recent.append((ended_s, event.duration_s, sum(len(row.tokens) for row in event.rows)))
+    forget_older(node, ended_s)
+    if instance is None:
+        return []
+    instance.load.first_run_s = 0.0
+    instance.last_used_s = max(instance.last_used_s, ended_s)
+    finished: list[LiveRequest] = []
+    for row in event.rows:
+        load = instance.load.requests.get(row.request_id)
+        if load is None:
+            continue
+        if row.tokens:
+            # The last of them is not computed yet: whatever came before it is.
+            load.tokens_out += len(row.tokens)
+            load.computed_tokens = load.context_tokens - 1
+            fleet.models[instance.model].crashes_in_a_row = 0
+        else:
+            load.computed_tokens += row.prefilled
+        if row.finish is not None:
+            finished.append(fleet.requests[row.request_id])
+            fleet.models[instance.model].outputs.observe(load.tokens_out)
+    return finished
+
+
+def weigh(instance: Instance, event: InstanceReported) -> None:
+    """Note what an instance holds."""
+    instance.reported_bytes = event.held_bytes
+    instance.kv_bytes = event.kv_bytes
+    instance.kv_used_bytes = event.kv_used_bytes
+
+
+def forget_older(node: NodeRecord, now: float) -> None:
+    """Drop what is too long ago to say how busy a node is."""
+    while node.recent and node.recent[0][0] <= now - RECENT_S:
+        node.recent.popleft()

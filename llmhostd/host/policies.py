@@ -1,0 +1,29 @@
+"""What may be set about one box's decisions?"""
+
+from dataclasses import dataclass, field
+
+from llmhostd.compute.iteration_plan import SchedulingPolicy
+from llmhostd.compute.shadow_validation import ShadowPolicy
+from llmhostd.host.best_effort import BestEffortPolicy
+from llmhostd.host.budget import BudgetPolicy
+from llmhostd.host.recovery import RecoveryPolicy
+from llmhostd.host.refusal import RefusalPolicy
+from llmhostd.host.residency import ResidencyPolicy
+from llmhostd.host.routing import RoutingPolicy
+from llmhostd.memory.kv_demand import KvDemandPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class HostPolicies:
+    """Each subsystem of the host mind is handed its own part only."""
+
+    routing: RoutingPolicy = field(default_factory=RoutingPolicy)
+    residency: ResidencyPolicy = field(default_factory=ResidencyPolicy)
+    best_effort: BestEffortPolicy = field(default_factory=BestEffortPolicy)
+    recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
+    refusal: RefusalPolicy = field(default_factory=RefusalPolicy)
+    budget: BudgetPolicy = field(default_factory=BudgetPolicy)
+    kv_demand: KvDemandPolicy = field(default_factory=KvDemandPolicy)
+    shadow: ShadowPolicy = field(default_factory=ShadowPolicy)
+    scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
+    """Must be what the node minds schedule by: shadow validation plays them forward."""

@@ -1,0 +1,51 @@
+"""What is a caller told who cannot be served in time, and when should it ask again?"""
+
+from dataclasses import dataclass
+
+from llmhostd.domain.actions import Refusal, RefuseRequest
+from llmhostd.domain.request import RequestShape
+from llmhostd.host.routing import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalPolicy:
+    """Bounds of Retry-After."""
+
+    least_retry_s: float = 0.5
+    """Never ask a caller to come back sooner."""
+    most_retry_s: float = 60.0
+    """Never send a caller away for longer."""
+    no_memory_retry_s: float = 2.0
+    """When memory is held by those who run: nobody knows when they end."""
+    node_down_retry_s: float = 2.0
+    """While workers restart."""
+
+
+def refuse(request: RequestShape, refusal: Refusal, because: str, retry_after_s: float) -> RefuseRequest:
+    """Refuse without an estimate."""
+    return RefuseRequest(
+        request_id=request.id,
+        refusal=refusal,
+        retry_after_s=retry_after_s,
+        expected_ttft_s=None,
+        because=because,
+    )
+
+
+def refuse_for(answer: Answer, request: RequestShape, policy: RefusalPolicy) -> RefuseRequest:
+    """Refuse by what the search for an instance found: the nearest to success decides."""
+    if answer.never_fits:
+        because = f"{request.model} with {request.prompt_tokens} prompt tokens never fits into the memory of this box"
+        return refuse(request, Refusal.TOO_LARGE, because, 0.0)
+    if not answer.rejected:
+        because = f"{answer.short_bytes / 2**20:.0f} MiB short, and nobody idle can give way"
+        return refuse(request, Refusal.NO_MEMORY, because, policy.no_memory_retry_s)
+    best = min(answer.rejected, key=lambda offer: offer.verdict.expected_ttft_s)
+    late_s = best.verdict.expected_ttft_s - request.slo.ttft_s - best.request.shape.grace_s
+    return RefuseRequest(
+        request_id=request.id,
+        refusal=Refusal.OVERLOADED,
+        retry_after_s=min(max(late_s, policy.least_retry_s), policy.most_retry_s),
+        expected_ttft_s=best.verdict.expected_ttft_s,
+        because=best.because,
+    )

@@ -1,0 +1,171 @@
+"""Which instances exist, and how near to their first token are they?
+
+Cold -> loading -> warm -> resident, and back again: after a while unused, or earlier when somebody else needs the
+memory (least recently used first). Nothing is loaded and no request handed to a node before it really has the bytes.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from llmhostd.domain.actions import HostAction
+from llmhostd.domain.commands import LoadInstance, RestInstance, SubmitRequest, UnloadInstance
+from llmhostd.domain.model import ModelState
+from llmhostd.host.budget import Budget, Way
+from llmhostd.host.fleet import Fleet, LiveRequest, ModelRecord, NodeRecord
+from llmhostd.host.instance import Instance
+
+
+@dataclass(frozen=True, slots=True)
+class ResidencyPolicy:
+    """How long what nobody uses is kept, and how long a load is expected to take before it was ever measured."""
+
+    keep_resident_s: float = 300.0
+    """An idle resident instance is sent back to warm after this long."""
+    keep_warm_s: float = 3600.0
+    """An idle warm instance is unloaded after this long."""
+    unmeasured_load_s: float = 0.5
+    """Expected load time of a checkpoint that was never loaded: this, and its bytes over the next setting."""
+    unmeasured_load_bytes_per_s: float = 1.5e9
+    """Bytes of a checkpoint read and compiled per second."""
+    unmeasured_profile_s: float = 5.0
+    """Expected time to measure a shape that this hardware never ran."""
+
+
+class Residency:
+    """Loads, rests and unloads instances, and hands them their requests when they may have them."""
+
+    def __init__(self, fleet: Fleet, budget: Budget, policy: ResidencyPolicy) -> None:
+        self._fleet = fleet
+        self._budget = budget
+        self._policy = policy
+
+    def draft(self, model: ModelRecord, node: NodeRecord, now: float) -> Instance:
+        """Make a new instance to ask what if about, with the time at which it could run its first iteration."""
+        instance = self._fleet.draft(model, node, now)
+        self._expect(instance, now)
+        return instance
+
+    def settle(self, instance: Instance, now: float, because: str) -> list[HostAction]:
+        """Bring everything in line with what is assigned to an instance: promises, who gives way, loads, submissions.
+
+        `because` is why it needs what it needs; whoever gives way repeats it.
+        """
+        self._budget.refresh(instance)
+        if instance.idle and instance.unload_asked:
+            return self.unload(instance, now, "asked to unload; it is idle now")
+        node = self._fleet.node_of(instance)
+        actions: list[HostAction] = []
+        for victim, way in self._budget.who_gives_way(node, but=instance):
+            order = self.rest if way is Way.REST else self.unload
+            actions += order(victim, now, f"least recently used ({now - victim.last_used_s:.0f} s ago); {because}")
+        if instance.state is ModelState.COLD or not self._budget.granted(instance):
+            node.awaiting[instance.id] = None
+        return actions + self.submit_waiting(instance) + self.proceed(node, now)
+
+    def proceed(self, node: NodeRecord, now: float) -> list[HostAction]:
+        """Let those who wait for memory go on, first come first, as far as the node really has it."""
+        actions: list[HostAction] = []
+        for instance_id in list(node.awaiting):
+            instance = self._fleet.instances[instance_id]
+            if not self._budget.grant(instance):
+                break
+            del node.awaiting[instance_id]
+            if instance.state is ModelState.COLD:
+                actions.append(self._load(instance, now))
+            actions += self.submit_waiting(instance)
+        return actions
+
+    def submit_waiting(self, instance: Instance) -> list[HostAction]:
+        """Hand an instance the requests assigned to it, unless they must wait for its memory or its profile."""
+        if instance.id in self._fleet.node_of(instance).awaiting or self._fleet.profile_of(instance) is None:
+            return []
+        waiting = [self._fleet.requests[request_id] for request_id in instance.load.requests]
+        return [self._submit(request, instance) for request in waiting if not request.submitted]
+
+    def rest(self, instance: Instance, now: float, because: str) -> list[HostAction]:
+        """Send an idle resident instance back to warm."""
+        instance.move(ModelState.LOADING)
+        instance.resting = True
+        self._expect(instance, now)
+        self._budget.refresh(instance)
+        return [RestInstance(node_id=instance.node_id, instance_id=instance.id, because=because)]
+
+    def unload(self, instance: Instance, now: float, because: str) -> list[HostAction]:  # noqa: ARG002 - as `rest`
+        """Remove an idle instance."""
+        instance.move(ModelState.UNLOADING)
+        self._budget.refresh(instance)
+        return [UnloadInstance(node_id=instance.node_id, instance_id=instance.id, because=because)]
+
+    def look_at_idle(self, now: float) -> list[HostAction]:
+        """Rest and unload what nobody used for long."""
+        actions: list[HostAction] = []
+        for instance in self._fleet.instances.values():
+            unused_s = now - instance.last_used_s
+            if not instance.idle:
+                continue
+            if instance.unload_asked:
+                actions += self.unload(instance, now, "asked to unload; it is idle now")
+            elif unused_s >= self._policy.keep_warm_s:
+                actions += self.unload(instance, now, f"unused for {unused_s:.0f} s")
+            elif instance.state is ModelState.RESIDENT and unused_s >= self._policy.keep_resident_s:
+                actions += self.rest(instance, now, f"unused for {unused_s:.0f} s")
+        return actions
+
+    def reported(self, instance: Instance, state: ModelState, now: float) -> None:
+        """Follow what a node says of an instance's state."""
+        if not instance.move(state):
+            return
+        profile = self._fleet.profile_of(instance)
+        if state is ModelState.WARM:
+            instance.resting = False
+            instance.load.first_run_s = profile.first_run_s if profile else 0.0
+            instance.load.ready_at_s = now if profile else now + self._policy.unmeasured_profile_s
+        elif state is ModelState.RESIDENT:
+            instance.load.first_run_s = 0.0
+            instance.load.ready_at_s = min(instance.load.ready_at_s, now)
+
+    def measured(self, instance: Instance, now: float) -> None:
+        """Plan with a first profile; what it took to measure is not held against the requests that waited for it."""
+        instance.measuring = ""
+        ready_s = now if instance.state in (ModelState.WARM, ModelState.RESIDENT) else instance.load.ready_at_s
+        instance.load.ready_at_s = ready_s
+        for request in instance.load.requests.values():
+            waited_s = ready_s - request.shape.arrived_s
+            if not self._fleet.requests[request.shape.id].submitted and waited_s > request.shape.grace_s:
+                request.shape = msgspec.structs.replace(request.shape, grace_s=waited_s)
+
+    def _expect(self, instance: Instance, now: float) -> None:
+        """Foretell when an instance that must be loaded (again) can run, after those that load already."""
+        policy, profile = self._policy, self._fleet.profile_of(instance)
+        node = self._fleet.node_of(instance)
+        start_s = now
+        for other in self._fleet.instances_on(node):
+            if other is not instance and other.state in (ModelState.LOADING, ModelState.COLD):
+                start_s = max(start_s, other.load.ready_at_s)
+        if profile:
+            load_s, instance.load.first_run_s = profile.load_s, profile.first_run_s
+        else:
+            read_s = instance.shape.weight_bytes / policy.unmeasured_load_bytes_per_s
+            load_s = policy.unmeasured_load_s + read_s + policy.unmeasured_profile_s
+        instance.load.ready_at_s = start_s + load_s
+
+    def _load(self, instance: Instance, now: float) -> HostAction:
+        instance.move(ModelState.LOADING)
+        profile = self._fleet.profile_of(instance)
+        wait_s = instance.load.ready_at_s - now
+        known = "" if profile else "; never measured on this hardware"
+        return LoadInstance(
+            node_id=instance.node_id,
+            instance_id=instance.id,
+            model=instance.model,
+            shape=instance.shape,
+            target=ModelState.WARM,
+            profile=profile,
+            because=f"no instance of {instance.model} is loaded; ready in {wait_s:.1f} s{known}",
+        )
+
+    def _submit(self, request: LiveRequest, instance: Instance) -> HostAction:
+        request.submitted = True
+        shape = msgspec.structs.replace(request.load.shape, tokens_out=request.load.tokens_out)
+        return SubmitRequest(node_id=instance.node_id, instance_id=instance.id, request=shape, because=request.because)

@@ -1,0 +1,125 @@
+"""How does the mind look from outside, this second?"""
+
+from llmhostd.domain.model import Architecture, ModelState
+from llmhostd.domain.snapshot import InstanceSnapshot, ModelSnapshot, NodeSnapshot, RequestSnapshot
+from llmhostd.domain.words import Word
+from llmhostd.host.fleet import Fleet, LiveRequest, ModelRecord, NodeRecord
+from llmhostd.host.instance import Instance
+from llmhostd.host.mirror import RECENT_S
+from llmhostd.memory.ledger import Purpose
+
+NEAREST_FIRST = (ModelState.RESIDENT, ModelState.WARM, ModelState.LOADING, ModelState.UNLOADING, ModelState.COLD)
+
+
+class MindSnapshot(Word):
+    """Everything that the host mind can say for the admin API."""
+
+    nodes: tuple[NodeSnapshot, ...]
+    models: tuple[ModelSnapshot, ...]
+    instances: tuple[InstanceSnapshot, ...]
+    requests: tuple[RequestSnapshot, ...]
+    """Least headroom first."""
+
+
+def snapshot(fleet: Fleet, now: float) -> MindSnapshot:
+    """Look at all of it; changes nothing."""
+    requests = [_request(fleet, each, now) for each in fleet.requests.values()]
+    return MindSnapshot(
+        nodes=tuple(_node(fleet, each, now) for each in fleet.nodes.values()),
+        models=tuple(_model(fleet, each) for each in fleet.models.values()),
+        instances=tuple(_instance(each, now) for each in fleet.instances.values()),
+        requests=tuple(sorted(requests, key=lambda each: each.headroom_s)),
+    )
+
+
+def _node(fleet: Fleet, node: NodeRecord, now: float) -> NodeSnapshot:
+    recent = [each for each in node.recent if each[0] > now - RECENT_S]
+    instances = list(fleet.instances_on(node))
+    measuring = [f"{each.model} {each.measuring}" for each in instances if each.measuring]
+    return NodeSnapshot(
+        id=node.spec.id,
+        engine=node.spec.engine,
+        hardware=node.spec.hardware_key,
+        cores=node.spec.cores,
+        up=node.up,
+        memory_bytes=node.held.capacity_bytes,
+        weights_bytes=node.held.total(Purpose.WEIGHTS),
+        kv_bytes=node.held.total(Purpose.KV),
+        kv_used_bytes=sum(each.kv_used_bytes for each in instances),
+        free_bytes=node.held.free_bytes,
+        busy=min(1.0, sum(duration_s for _, duration_s, _ in recent) / RECENT_S),
+        iterations_per_s=len(recent) / RECENT_S,
+        tokens_per_s=sum(tokens for _, _, tokens in recent) / RECENT_S,
+        restarts=node.restarts,
+        profiling=measuring[0] if measuring else "",
+        caveats=node.caveats,
+    )
+
+
+def _model(fleet: Fleet, model: ModelRecord) -> ModelSnapshot:
+    shape = model.spec.shape
+    states = [each.state for each in fleet.instances_of(model.spec.name)]
+    state = min(states, key=NEAREST_FIRST.index, default=ModelState.COLD)
+    keys = [(model.shape_key, node.spec.hardware_key) for node in fleet.nodes.values()]
+    return ModelSnapshot(
+        name=model.spec.name,
+        family=shape.architecture.family,
+        parameters=parameters_of(shape.architecture),
+        weights=shape.weights,
+        compute=shape.compute,
+        kv=shape.kv,
+        weight_bytes=shape.weight_bytes,
+        max_context_tokens=shape.architecture.max_context_tokens,
+        slo=model.spec.slo,
+        state=ModelState.QUARANTINED if model.quarantined else state,
+        profiled=any(key in fleet.profiles for key in keys),
+        because=model.quarantined or model.broken,
+    )
+
+
+def _instance(instance: Instance, now: float) -> InstanceSnapshot:
+    return InstanceSnapshot(
+        id=instance.id,
+        model=instance.model,
+        node_id=instance.node_id,
+        state=instance.state,
+        held_bytes=instance.reported_bytes,
+        kv_bytes=instance.kv_bytes,
+        kv_used_bytes=instance.kv_used_bytes,
+        running=len(instance.load.requests),
+        idle_s=max(0.0, now - instance.last_used_s),
+    )
+
+
+def _request(fleet: Fleet, request: LiveRequest, now: float) -> RequestSnapshot:
+    load, shape = request.load, request.load.shape
+    return RequestSnapshot(
+        id=shape.id,
+        model=shape.model,
+        tier=shape.tier,
+        instance_id=request.instance_id,
+        phase=_phase(fleet, request),
+        prompt_tokens=shape.prompt_tokens,
+        tokens_out=load.tokens_out,
+        max_tokens=shape.max_tokens,
+        age_s=now - shape.arrived_s,
+        headroom_s=load.headroom_s(now),
+        moves=request.moves,
+    )
+
+
+def _phase(fleet: Fleet, request: LiveRequest) -> str:
+    if request.instance_id is None:
+        return "queued"
+    state = fleet.instances[request.instance_id].state
+    if not request.submitted or state not in (ModelState.WARM, ModelState.RESIDENT):
+        return "loading"
+    return "decode" if request.load.decoding else "prefill"
+
+
+def parameters_of(architecture: Architecture) -> int:
+    """Weights of a decoder-only transformer; norms and biases, a thousandth of it, left out."""
+    a = architecture
+    attention = a.hidden * a.head_dim * (2 * a.heads + 2 * a.kv_heads)
+    layer = attention + 3 * a.hidden * a.intermediate
+    return a.layers * layer + a.vocab * a.hidden * (1 if a.tied_embeddings else 2)
