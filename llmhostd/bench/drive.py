@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from llmhostd.bench.client import Request, Target, ask, prepare
 from llmhostd.bench.prompts import PROBE_WORDS, PromptWriter, TokenScale, scale_from_probes
 from llmhostd.bench.records import Outcome, Record
-from llmhostd.bench.schedule import PlannedRequest
+from llmhostd.bench.schedule import PlannedRequest, Stream
 from llmhostd.domain.errors import OperatorError
 
 PROBE_PATIENCE_S = 300.0
@@ -17,14 +17,13 @@ PROBE_RETRY_S = 1.0
 
 
 async def drive(
-    target: Target, requests: Sequence[Request], watch: Callable[[int, list[Record]], None] | None = None
+    target: Target, requests: Sequence[Request], watch: Callable[[Record | None], None] | None = None
 ) -> list[Record]:
     """Run a schedule, which is in order of `due_s`; one record per request in the same order.
 
-    `watch(sent, done)` is called after each send and each end.
+    `watch` is called with None after each send and with the record after each end.
     """
     sent: list[asyncio.Task[Record]] = []
-    done: list[Record] = []
     gc.collect()
     gc.freeze()  # the prepared requests need never be looked at again
     began = time.perf_counter()
@@ -34,9 +33,8 @@ async def drive(
 
     async def one(request: Request) -> Record:
         record = await ask(target, request, clock)
-        done.append(record)
         if watch:
-            watch(len(sent), done)
+            watch(record)
         return record
 
     async with asyncio.TaskGroup() as running:
@@ -44,7 +42,7 @@ async def drive(
             await asyncio.sleep(max(0.0, request.planned.due_s - clock()))
             sent.append(running.create_task(one(request)))
             if watch:
-                watch(len(sent), done)
+                watch(None)
     gc.unfreeze()
     return [task.result() for task in sent]
 
@@ -55,7 +53,7 @@ async def probe_scales(target: Target, models: Sequence[str], seed: int) -> dict
     Raises OperatorError with the server's own words if a model cannot answer.
     """
     scales = {}
-    writer = PromptWriter(seed)
+    writer = PromptWriter(seed, purpose=Stream.PROBES)
     for model in models:
         scales[model] = scale_from_probes([await _probe(target, model, writer.write(words)) for words in PROBE_WORDS])
     return scales

@@ -54,8 +54,8 @@ def scale_from_probes(counts: Sequence[int]) -> TokenScale:
 class PromptWriter:
     """Writes prompts. `shared` words at the beginning are the same in all prompts."""
 
-    def __init__(self, seed: int, shared: int = 0) -> None:
-        self._rng = stream(seed, Stream.WORDS)
+    def __init__(self, seed: int, shared: int = 0, purpose: Stream = Stream.WORDS) -> None:
+        self._rng = stream(seed, purpose)
         self._prefix = self._draw(shared)
 
     def write(self, words: int) -> str:

@@ -29,6 +29,7 @@ class Stream(IntEnum):
     INPUTS = 2
     OUTPUTS = 3
     WORDS = 4
+    PROBES = 5
 
 
 class Lengths(Word):

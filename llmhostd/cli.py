@@ -1,5 +1,0 @@
-"""What may a person type?"""
-
-
-def main() -> None:
-    """Run the command line."""

@@ -1,0 +1,105 @@
+"""What is every node, instance and request doing now? One look; `top` watches."""
+
+from collections.abc import Sequence
+
+import click
+import msgspec
+from llmhostd_tui.words import spell_bytes, spell_rate, spell_seconds, spell_share
+from rich.table import Table
+from rich.text import Text
+
+from llmhostd.cli.daemon_client import running_daemon
+from llmhostd.cli.root import Place, example
+from llmhostd.cli.terminal import console, plain_table
+from llmhostd.domain.model import ModelState
+from llmhostd.domain.request import Tier
+from llmhostd.domain.snapshot import InstanceSnapshot, NodeSnapshot, RequestSnapshot
+
+BAR_CELLS = 24
+STATE_STYLES = {ModelState.RESIDENT: "green", ModelState.WARM: "yellow", ModelState.QUARANTINED: "red"}
+
+
+@click.command(epilog=example("ps", "ps --json | jq '.requests[].headroom_s'"))
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.pass_obj
+def ps(place: Place, as_json: bool) -> None:
+    """Show what every node, instance and request is doing now.
+
+    Headroom is how long a request's next token can wait before its promise is broken.
+    """
+    with running_daemon(place) as daemon:
+        nodes = daemon.get("/api/v1/nodes", tuple[NodeSnapshot, ...])
+        instances = daemon.get("/api/v1/instances", tuple[InstanceSnapshot, ...])
+        requests = daemon.get("/api/v1/requests", tuple[RequestSnapshot, ...])
+    if as_json:
+        whole = {"nodes": nodes, "instances": instances, "requests": requests}
+        click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=2))
+        return
+    out = console()
+    out.print(node_table(nodes))
+    if instances:
+        out.print(instance_table(instances))
+    if requests:
+        out.print(request_table(requests))
+    else:
+        out.print("[dim]no request is running[/]")
+
+
+def bar(parts: Sequence[tuple[float, str]], whole: float) -> Text:
+    """Parts of a whole as coloured cells; what is left is dim."""
+    drawn = Text()
+    filled, cells = 0.0, 0
+    for part, style in parts:
+        filled += part
+        until = min(BAR_CELLS, round(BAR_CELLS * filled / whole)) if whole else 0
+        drawn.append("█" * (until - cells), style)
+        cells = max(cells, until)
+    return drawn.append("░" * (BAR_CELLS - cells), "bright_black")
+
+
+def node_table(nodes: Sequence[NodeSnapshot]) -> Table:
+    """Memory and pace of every node."""
+    memory_key = "MEMORY  [blue]weights[/] [green]kv used[/] [cyan]kv[/]"
+    table = plain_table("NODE", "", memory_key, "HELD OF", "BUSY", "ITER/S", "TOK/S", "RESTARTS", "")
+    for one in nodes:
+        spare = one.kv_bytes - one.kv_used_bytes
+        memory = bar([(one.weights_bytes, "blue"), (one.kv_used_bytes, "green"), (spare, "cyan")], one.memory_bytes)
+        held = f"{spell_bytes(one.weights_bytes + one.kv_bytes)} of {spell_bytes(one.memory_bytes)}"
+        table.add_row(
+            one.id, _up(one), memory, held, spell_share(one.busy), spell_rate(one.iterations_per_s),
+            spell_rate(one.tokens_per_s), str(one.restarts), f"profiling {one.profiling}" if one.profiling else "",
+        )  # fmt: skip
+    return table
+
+
+def instance_table(instances: Sequence[InstanceSnapshot]) -> Table:
+    """Every loaded model."""
+    table = plain_table("INSTANCE", "STATE", "WEIGHTS", "KV USED", "KV", "REQUESTS", "IDLE")
+    for one in instances:
+        table.add_row(
+            one.id, Text(one.state, STATE_STYLES.get(one.state, "")), spell_bytes(one.held_bytes),
+            spell_bytes(one.kv_used_bytes), spell_bytes(one.kv_bytes), str(one.running),
+            "" if one.running else spell_seconds(one.idle_s),
+        )  # fmt: skip
+    return table
+
+
+def request_table(requests: Sequence[RequestSnapshot]) -> Table:
+    """Every live request, least headroom first."""
+    table = plain_table("REQUEST", "MODEL", "PHASE", "PROMPT", "TOKENS OUT", "", "AGE", "HEADROOM", "MOVES")
+    for one in sorted(requests, key=lambda one: one.headroom_s):
+        table.add_row(
+            one.id, one.model, one.phase, str(one.prompt_tokens), bar([(one.tokens_out, "green")], one.max_tokens),
+            f"{one.tokens_out}/{one.max_tokens}", spell_seconds(one.age_s), _headroom(one), str(one.moves or ""),
+        )  # fmt: skip
+    return table
+
+
+def _headroom(one: RequestSnapshot) -> Text:
+    if one.tier is Tier.BEST_EFFORT:
+        return Text("best effort", "dim")
+    return Text(spell_seconds(one.headroom_s), "red" if one.headroom_s < 0 else "green")
+
+
+def _up(one: NodeSnapshot) -> Text:
+    return Text("up", "green") if one.up else Text("down", "red")

@@ -1,0 +1,70 @@
+"""How does a command change which models there are?
+
+Through the daemon when it runs, for it alone may then change its state; otherwise in the state directory itself.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+
+from llmhostd.api.service import ModelRegistration
+from llmhostd.cli.daemon_client import daemon_if_running, state_dir_of
+from llmhostd.cli.root import Place
+from llmhostd.daemon.registration import examine
+from llmhostd.domain.errors import UnknownModelError
+from llmhostd.domain.ids import ModelName
+from llmhostd.domain.snapshot import ModelSnapshot
+from llmhostd.state.database import open_database
+from llmhostd.state.lock import own_state
+from llmhostd.state.models import ModelTable, RegisteredModel
+
+
+def register(place: Place, registration: ModelRegistration) -> None:
+    """Add a model, or replace the one of that name."""
+    with daemon_if_running(place) as daemon:
+        if daemon:
+            daemon.post("/api/v1/models", registration, ModelSnapshot)
+            return
+    directory = state_dir_of(place)
+    with own_state(directory):
+        ModelTable(open_database(directory)).put(examine(registration))
+
+
+def remove(place: Place, name: str) -> None:
+    """Forget a model; its files stay. Raises UnknownModelError with the nearest name."""
+    with daemon_if_running(place) as daemon:
+        if daemon:
+            daemon.delete(f"/api/v1/models/{name}")
+            return
+    directory = state_dir_of(place)
+    with own_state(directory):
+        table = ModelTable(open_database(directory))
+        if not table.remove(ModelName(name)):
+            raise unknown_model(name, [one.name for one in table.all()])
+
+
+def registered(place: Place) -> list[RegisteredModel]:
+    """What the state directory knows, read without disturbing a daemon."""
+    directory = state_dir_of(place)
+    return ModelTable(open_database(directory)).all() if directory.is_dir() else []
+
+
+def model_names(place: Place) -> list[str]:
+    """What callers may ask for."""
+    with daemon_if_running(place) as daemon:
+        if daemon:
+            return [one.name for one in daemon.get("/api/v1/models", tuple[ModelSnapshot, ...])]
+    return [one.name for one in registered(place)]
+
+
+def model_files(place: Place) -> Path:
+    """Where models lie that llmhostd itself made or fetched."""
+    return state_dir_of(place) / "models"
+
+
+def unknown_model(name: str, known: Iterable[str]) -> UnknownModelError:
+    """An error that names the nearest one."""
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none yet'}"
+    return UnknownModelError(f"there is no model {name!r}; {hint}", field="model")
