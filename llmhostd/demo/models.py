@@ -1,0 +1,70 @@
+"""How do demo models get onto the disk, whole or not at all?"""
+
+import fcntl
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+
+from llmhostd.demo.catalog import DEMO_MODELS, DemoModel
+from llmhostd.domain.errors import CallerError, OperatorError
+from llmhostd.loader.progress import Progress, no_progress
+
+
+def make_demo_models(
+    directory: Path, names: Sequence[str] | None = None, progress: Progress = no_progress
+) -> list[Path]:
+    """Make the named demo models (all of them by default) in `directory`; those that exist are left as they are.
+
+    `progress` hears (name, bytes so far, bytes in all). Returns their checkpoint directories, in order. Raises
+    CallerError for an unknown name, OperatorError if the disk is full or not writable; nothing half-made stays.
+    """
+    models = DEMO_MODELS if names is None else [_named(name) for name in names]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with _alone(directory):
+            return [_make(directory, model, progress) for model in models]
+    except OSError as error:
+        raise OperatorError(f"{directory}: demo models cannot be made: {error.strerror or error}") from error
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Wait until nobody else makes demo models here."""
+    with (directory / ".demo-models.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _named(name: str) -> DemoModel:
+    known = {model.name: model for model in DEMO_MODELS}
+    if name not in known:
+        near = get_close_matches(name, known, n=1, cutoff=0.0)[0]
+        raise CallerError(f"no demo model {name!r}; nearest: {near!r}", field="names")
+    return known[name]
+
+
+def _make(directory: Path, model: DemoModel, progress: Progress) -> Path:
+    final = directory / model.name
+    if (final / "config.json").is_file():
+        progress(model.name, model.stored_bytes, model.stored_bytes)
+        return final
+    unfinished = directory / f".{model.name}.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+    done = 0
+
+    def written(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(model.name, min(done, model.stored_bytes), model.stored_bytes)
+
+    progress(model.name, 0, model.stored_bytes)
+    try:
+        unfinished.mkdir()
+        model.fill(unfinished, written)
+        unfinished.rename(final)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    progress(model.name, model.stored_bytes, model.stored_bytes)
+    return final
