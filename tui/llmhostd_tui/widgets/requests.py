@@ -1,0 +1,107 @@
+"""Who waits, and how long can each next token wait (SLINFER eq. 1)?"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+
+from llmhostd.domain.model import Slo
+from llmhostd.domain.request import Tier
+from llmhostd.domain.snapshot import RequestSnapshot
+from llmhostd_tui import look
+from llmhostd_tui.picture import Picture
+from llmhostd_tui.widgets.bars import bar
+from llmhostd_tui.widgets.columns import Column
+from llmhostd_tui.widgets.table import Table
+from llmhostd_tui.words import spell_seconds
+
+SHORT, TIGHT = 0.2, 0.5
+"""Shares of the TTFT SLO under which headroom is drawn as a warning, and as less than plenty."""
+HEADROOM_FIGURES = 10
+PHASES = {"queued": look.DIM, "loading": look.WARN, "prefill": look.WEIGHTS, "decode": look.KV}
+SCALE_WITHOUT_SLO_S = 2.0
+
+
+class RequestRow:
+    """A request and the promise of its model; the whole headroom bar is one TTFT SLO."""
+
+    def __init__(self, request: RequestSnapshot, slo: Slo | None) -> None:
+        self.request = request
+        self.scale_s = slo.ttft_s if slo and slo.ttft_s > 0 else SCALE_WITHOUT_SLO_S
+
+
+def _name(row: RequestRow, width: int) -> Text:
+    del width
+    return Text(row.request.id)
+
+
+def _headroom(row: RequestRow, width: int) -> Text:
+    left_s = row.request.headroom_s
+    if row.request.tier is Tier.BEST_EFFORT:
+        return Text("nobody waits".ljust(width), look.DIM)
+    if left_s < 0:
+        late = f"late {spell_seconds(-left_s)}"
+        return bar(0, width - len(late) - 1, look.BAD) + Text(f" {late}", f"bold {look.BAD}")
+    share = left_s / row.scale_s
+    colour = (
+        look.BAD if share < SHORT / 2 else look.WARN if share < SHORT else look.TEXT if share < TIGHT else look.GOOD
+    )
+    return bar(share, width - HEADROOM_FIGURES, colour) + Text(f"{spell_seconds(left_s):>{HEADROOM_FIGURES}}", colour)
+
+
+def _phase(row: RequestRow, width: int) -> Text:
+    del width
+    return Text(row.request.phase, PHASES.get(row.request.phase, look.TEXT))
+
+
+def _tokens(row: RequestRow, width: int) -> Text:
+    del width
+    return Text.assemble(str(row.request.tokens_out), (f"/{row.request.max_tokens}", look.DIM))
+
+
+def _prompt(row: RequestRow, width: int) -> Text:
+    del width
+    return Text(str(row.request.prompt_tokens), look.DIM)
+
+
+def _model(row: RequestRow, width: int) -> Text:
+    del width
+    return Text(row.request.model)
+
+
+def _notes(row: RequestRow, width: int) -> Text:
+    del width
+    moves = row.request.moves
+    tier = "flex " if row.request.tier is Tier.BEST_EFFORT else ""
+    return Text.assemble((tier, look.DIM), (f"{moves} move{'s' * (moves > 1)}" if moves else "", look.WARN))
+
+
+def _age(row: RequestRow, width: int) -> Text:
+    del width
+    return Text(spell_seconds(row.request.age_s), look.DIM)
+
+
+class Requests(Table[RequestRow]):
+    """One row per live request, least headroom first."""
+
+    columns: ClassVar[Sequence[Column[RequestRow]]] = (
+        Column("REQUEST", _name, 8, 14, rank=1),
+        Column("HEADROOM", _headroom, 21, 44),
+        Column("PHASE", _phase, 7, rank=3),
+        Column("TOKENS", _tokens, 8, rank=2, right=True),
+        Column("MODEL", _model, 10, 28, rank=4),
+        Column("TIER, MOVES", _notes, 12, rank=5),
+        Column("AGE", _age, 8, rank=6, right=True),
+        Column("PROMPT", _prompt, 6, rank=7, right=True),
+    )
+    empty = "Nobody waits for an answer."
+
+    def show_picture(self, picture: Picture) -> None:
+        """Draw the live requests."""
+        models = picture.snapshot.models if picture.snapshot else ()
+        slos = {model.name: model.slo for model in models}
+        self.show([RequestRow(request, slos.get(request.model)) for request in picture.requests()])
+
+    def key_of(self, thing: RequestRow) -> str:
+        """Name a request."""
+        return thing.request.id
