@@ -19,8 +19,19 @@ import msgspec
 from llmhostd.api.policy import HttpPolicy
 from llmhostd.compute.estimator import CorrectionPolicy
 from llmhostd.compute.iteration_plan import SchedulingPolicy
+from llmhostd.compute.shadow_validation import ShadowPolicy
 from llmhostd.domain.errors import OperatorError
+from llmhostd.host.best_effort import BestEffortPolicy
+from llmhostd.host.budget import BudgetPolicy
+from llmhostd.host.policies import HostPolicies
+from llmhostd.host.recovery import RecoveryPolicy
+from llmhostd.host.refusal import RefusalPolicy
+from llmhostd.host.residency import ResidencyPolicy
+from llmhostd.host.routing import RoutingPolicy
+from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.state.policy import PrecisionPolicy, SloPolicy
+from llmhostd.text.cache import TokenizerPolicy
+from llmhostd.text.template_process import TemplatePolicy
 
 CONFIG_FILES = (Path("/etc/llmhostd/llmhostd.toml"), Path("~/.config/llmhostd/llmhostd.toml"))
 """Read when no `--config` is given: the first that exists."""
@@ -67,9 +78,23 @@ class Config:
     http: HttpPolicy = field(default_factory=HttpPolicy)
     slo: SloPolicy = field(default_factory=SloPolicy)
     precision: PrecisionPolicy = field(default_factory=PrecisionPolicy)
+    tokenizers: TokenizerPolicy = field(default_factory=TokenizerPolicy)
+    templates: TemplatePolicy = field(default_factory=TemplatePolicy)
+    routing: RoutingPolicy = field(default_factory=RoutingPolicy)
+    residency: ResidencyPolicy = field(default_factory=ResidencyPolicy)
+    best_effort: BestEffortPolicy = field(default_factory=BestEffortPolicy)
+    recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
+    refusal: RefusalPolicy = field(default_factory=RefusalPolicy)
+    budget: BudgetPolicy = field(default_factory=BudgetPolicy)
+    kv_demand: KvDemandPolicy = field(default_factory=KvDemandPolicy)
+    shadow: ShadowPolicy = field(default_factory=ShadowPolicy)
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     correction: CorrectionPolicy = field(default_factory=CorrectionPolicy)
     nodes: tuple[NodeSettings, ...] = ()
+
+    def host_policies(self) -> HostPolicies:
+        """Return what the host mind decides by."""
+        return HostPolicies(**{one.name: getattr(self, one.name) for one in dataclasses.fields(HostPolicies)})
 
 
 def find_config(option: Path | None) -> Path | None:

@@ -1,7 +1,10 @@
 """What do the terminal, the command line and an operator's scripts call?"""
 
+from typing import Annotated
+
 import msgspec
 from litestar import delete, get, post
+from litestar.params import Parameter
 from litestar.types import ASGIApp
 
 from llmhostd.api.errors import decode_body
@@ -19,6 +22,9 @@ from llmhostd.domain.snapshot import (
     NodeSnapshot,
     RequestSnapshot,
 )
+
+_DIGITS = 19
+"""Of a number that fits 64 bits."""
 
 
 class Accepted(msgspec.Struct):
@@ -132,6 +138,11 @@ async def release_model(name: str, service: Service) -> Accepted:
     summary="Decisions and their reasons, as server-sent events",
     opt=documented(answer=Decision, streams=True),
 )
-async def follow_decisions(service: Service, policy: HttpPolicy) -> ASGIApp:
+async def follow_decisions(
+    service: Service,
+    policy: HttpPolicy,
+    last_event_id: Annotated[str, Parameter(header="Last-Event-ID", description="Go on behind this event.")] = "",
+) -> ASGIApp:
     """The last ones first, then each as it is made; what nodes ran is sampled."""
-    return EventFeed(service.subscribe(), policy.first_byte_s)
+    after = int(last_event_id) if last_event_id.isdecimal() and len(last_event_id) < _DIGITS else 0
+    return EventFeed(service.subscribe(after), policy.first_byte_s)

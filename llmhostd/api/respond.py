@@ -17,7 +17,6 @@ from llmhostd.api.sse import KEEP_ALIVE, ChunkWriter, problem_event
 
 _JSON = "application/json"
 _EVENTS = "text/event-stream; charset=utf-8"
-_GONE = "the caller went away"
 
 Render = Callable[[Sequence[Gathered], TokenUsage], msgspec.Struct]
 
@@ -33,7 +32,7 @@ class StreamedAnswer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
         """Answer; a refusal before the first token still has its own status."""
-        with _watched(receive, lambda: self._completion.cancel(_GONE)):
+        with _watched(receive, self._completion.cancel):
             try:
                 pieces = await self._first(send)
                 while pieces:
@@ -46,7 +45,7 @@ class StreamedAnswer:
                 problem = problem_of(error)
                 await (_send_body(send, problem_event(problem)) if self._opened else send_problem(send, problem))
             finally:
-                self._completion.cancel("the answer ended early")
+                self._completion.cancel()
 
     async def _first(self, send: Send) -> list[Piece]:
         """Wait for the first pieces; a long wait gets its headers, then comments that keep proxies patient."""
@@ -79,7 +78,7 @@ class WholeAnswer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
         """Gather and answer."""
-        with _watched(receive, lambda: self._completion.cancel(_GONE)):
+        with _watched(receive, self._completion.cancel):
             gathered = [Gathered() for _ in range(self._completion.choices)]
             try:
                 while pieces := await self._completion.pieces():
@@ -92,7 +91,7 @@ class WholeAnswer:
                 await _send_headers(send, 200, _JSON)
                 await _send_body(send, body)
             finally:
-                self._completion.cancel("the answer ended early")
+                self._completion.cancel()
 
 
 class EventFeed:

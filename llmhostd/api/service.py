@@ -112,7 +112,7 @@ class Completion(Protocol):
         """Count so far."""
         ...
 
-    def cancel(self, because: str) -> None:
+    def cancel(self) -> None:
         """Free what it holds; nothing happens when it has ended."""
         ...
 
@@ -191,6 +191,6 @@ class Service(Protocol):
         """Let a quarantined model try again. Raises UnknownModelError."""
         ...
 
-    def subscribe(self) -> Subscription:
-        """Follow the decisions. Raises RefusedError when too many do."""
+    def subscribe(self, after: int) -> Subscription:
+        """Follow the decisions after a sequence number; 0: all that are kept. RefusedError when too many do."""
         ...

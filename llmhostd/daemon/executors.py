@@ -1,0 +1,44 @@
+"""How is an action of the host mind carried out?"""
+
+from collections.abc import Callable
+
+from llmhostd.daemon.models import Models
+from llmhostd.daemon.requests import LiveRequests
+from llmhostd.domain.actions import HostAction, QuarantineModel, RefuseRequest
+from llmhostd.domain.commands import LoadInstance, SubmitRequest
+from llmhostd.domain.ids import NodeId
+from llmhostd.domain.words import Message
+from llmhostd.engines.frames import LoadFrame, SubmitFrame
+
+SendFrame = Callable[[NodeId, Message], None]
+
+
+class Executor:
+    """Turns commands into frames, with the payload that minds need not know; refuses whom the mind refuses."""
+
+    def __init__(self, models: Models, requests: LiveRequests, send: SendFrame) -> None:
+        self._models = models
+        self._requests = requests
+        self._send = send
+
+    def __call__(self, action: HostAction) -> None:
+        """Carry it out; returns at once."""
+        if isinstance(action, RefuseRequest):
+            self._requests.refuse(action)
+        elif isinstance(action, SubmitRequest):
+            self._submit(action)
+        elif isinstance(action, LoadInstance):
+            checkpoint = self._models.checkpoint_of(action.model)
+            self._send(action.node_id, LoadFrame(command=action, checkpoint=str(checkpoint)))
+        elif not isinstance(action, QuarantineModel):  # that one the mind remembers, and the feed has told
+            self._send(action.node_id, action)
+
+    def _submit(self, action: SubmitRequest) -> None:
+        request = self._requests.get(action.request.id)
+        if request is None:  # it ended in the same step: the mind hears of that next
+            return
+        request.shape = action.request
+        self._send(
+            action.node_id,
+            SubmitFrame(command=action, context=request.context, sampling=request.sampling),
+        )

@@ -1,0 +1,82 @@
+"""How is the state written without the event loop waiting for the disk?
+
+One thread owns the database from the moment the daemon serves: writes happen in the order in which they were asked.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from sqlite_utils import Database
+
+from llmhostd.domain.ids import ModelName
+from llmhostd.domain.profile import Profile
+from llmhostd.state.database import open_database
+from llmhostd.state.models import ModelTable, RegisteredModel
+from llmhostd.state.profiles import ProfileTable
+from llmhostd.state.usage import UsageBook, UsageTable
+
+log = logging.getLogger(__name__)
+
+_Value = TypeVar("_Value")
+
+
+class Records:
+    """The daemon's tables."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open the database. Raises OperatorError naming the file."""
+        self._db: Database = open_database(directory)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state")
+        self.usage = UsageBook()
+
+    def load(self) -> tuple[list[RegisteredModel], list[Profile]]:
+        """Return what earlier runs left; before anything is written."""
+        return ModelTable(self._db).all(), ProfileTable(self._db).all()
+
+    async def put_model(self, model: RegisteredModel) -> None:
+        """Return once it is stored."""
+        await self._run(ModelTable(self._db).put, model)
+
+    async def remove_model(self, name: ModelName) -> None:
+        """Return once it is gone."""
+        await self._run(ModelTable(self._db).remove, name)
+
+    def keep_profile(self, profile: Profile) -> None:
+        """Store it soon; a failure is logged."""
+        self._thread.submit(_logged(ProfileTable(self._db).put), profile)
+
+    def flush_usage(self) -> None:
+        """Store what was counted, soon; a failure is logged."""
+        counted = self.usage.take()
+        if counted:
+            self._thread.submit(_logged(UsageTable(self._db).add), counted)
+
+    async def flush_often(self, every_s: float) -> None:
+        """Store usage now and again, for ever."""
+        while True:
+            await asyncio.sleep(every_s)
+            self.flush_usage()
+
+    def close(self) -> None:
+        """Write what is left, then close."""
+        self.flush_usage()
+        self._thread.shutdown(wait=True)
+        self._db.close()
+
+    async def _run(self, function: Callable[[_Value], object], value: _Value) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, function, value)
+
+
+def _logged(function: Callable[[_Value], None]) -> Callable[[_Value], None]:
+    def run(value: _Value) -> None:
+        try:
+            function(value)
+        except sqlite3.Error:
+            log.exception("state.db: not stored by %s", function.__qualname__)
+
+    return run
