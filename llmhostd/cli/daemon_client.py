@@ -97,12 +97,7 @@ def daemon_if_running(place: Place) -> Iterator[DaemonClient | None]:
     socket = state_dir_of(place) / SOCKET_FILE
     transport = httpx.HTTPTransport(uds=str(socket))
     with httpx.Client(base_url="http://llmhostd", transport=transport, timeout=TIMEOUT) as http:
-        try:
-            http.get("/healthz")
-        except httpx.ConnectError:
-            yield None
-            return
-        yield DaemonClient(http, str(socket))
+        yield DaemonClient(http, str(socket)) if _answers(http) else None
 
 
 @contextmanager
@@ -115,6 +110,15 @@ def running_daemon(place: Place) -> Iterator[DaemonClient]:
                 "or give --state-dir or --url"
             )
         yield client
+
+
+def _answers(http: httpx.Client) -> bool:
+    """A socket that nobody listens on is what a killed daemon leaves."""
+    try:
+        http.get("/healthz")
+    except httpx.ConnectError:
+        return False
+    return True
 
 
 def _credentials() -> dict[str, str]:

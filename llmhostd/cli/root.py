@@ -14,6 +14,7 @@ COMMANDS = {
     "models": ("models:models", "Add, list, pull and remove models."),
     "run": ("run:run", "Ask a model and stream its answer to the terminal."),
     "ps": ("ps:ps", "Show what every node, instance and request is doing now."),
+    "profile": ("profile:profile", "Measure how long iterations take, or verify the predictions."),
     "bench": ("bench:bench", "Put any OpenAI-compatible server under open-loop load."),
     "doctor": ("doctor:doctor", "Look for what is broken or slow here, and say why."),
     "demo-models": ("demo:demo_models", "Make small models of several families, without a download."),

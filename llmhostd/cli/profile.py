@@ -1,0 +1,135 @@
+"""How does a person see, measure and verify how long iterations take?"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import click
+from llmhostd_tui.words import spell_seconds
+
+from llmhostd.cli.daemon_client import DaemonClient, config_of, daemon_if_running, state_dir_of
+from llmhostd.cli.profiling import measure_here, measure_there, verify_here
+from llmhostd.cli.registry import registered, unknown_model
+from llmhostd.cli.root import Place, example
+from llmhostd.cli.terminal import console, plain_table
+from llmhostd.compute.estimator import ProfiledEstimator
+from llmhostd.daemon.nodes import has_bf16
+from llmhostd.domain.errors import OperatorError
+from llmhostd.domain.model import ModelSpec
+from llmhostd.domain.profile import Profile
+from llmhostd.state.database import open_database
+from llmhostd.state.lock import own_state
+from llmhostd.state.models import RegisteredModel, spec_of
+from llmhostd.state.profiles import ProfileTable
+from llmhostd.worker.verify import Deviation, Kind, mean_deviation
+
+
+@click.command(
+    epilog=example("profile", "profile qwen3-0.6b", "profile qwen3-0.6b --verify", "profile --verify --loads 20")
+)
+@click.argument("names", metavar="[MODEL]...", nargs=-1)
+@click.option("--verify", "verifies", is_flag=True, help="Predict random loads, run them, and say how far off the "
+              "predictions are. Needs the cores for itself: no daemon may be running.")  # fmt: skip
+@click.option("--loads", type=click.IntRange(min=1), default=100, help="Random loads of each kind.", show_default=True)
+@click.option("--seed", type=int, default=0, help="Of the random loads.", show_default=True)
+@click.pass_obj
+def profile(place: Place, /, names: tuple[str, ...], verifies: bool, loads: int, seed: int) -> None:
+    """Measure how long iterations take, or verify the predictions.
+
+    Without MODEL, shows what was measured. With MODEL, measures it again: in the daemon if it runs, and otherwise here.
+    Models of one shape share a profile.
+    """
+    if verifies:
+        _verify(place, names, loads, seed)
+        return
+    with daemon_if_running(place) as daemon:
+        if daemon and names:
+            measure_there(daemon, names)
+        elif names:
+            _measure(place, names)
+        _show(place, daemon)
+
+
+def _measure(place: Place, names: Sequence[str]) -> None:
+    config, directory = config_of(place), state_dir_of(place)
+    with own_state(directory):
+        table = ProfileTable(open_database(directory))
+        for spec, path in chosen(place, names):
+            hosted, measured = measure_here(config, spec, path)
+            table.put(measured)
+            hosted.take_apart(hosted.state).unload()
+
+
+def _verify(place: Place, names: Sequence[str], loads: int, seed: int) -> None:
+    with daemon_if_running(place) as daemon:
+        if daemon:
+            raise OperatorError(
+                f"the daemon on {daemon.where} computes on the same cores: stop it, or both are measured wrong"
+            )
+    config = config_of(place)
+    table = plain_table("MODEL", "KIND", "LOADS", "MEAN RELATIVE ERROR", "P90", "MAX", "MEAN BIAS")
+    for spec, path in chosen(place, names):
+        deviations = verify_here(config, spec, path, loads, seed)
+        for kind in Kind:
+            table.add_row(str(spec.name), kind.value, *_figures([one for one in deviations if one.load.kind is kind]))
+    console().print(table)
+
+
+def chosen(place: Place, names: Sequence[str]) -> list[tuple[ModelSpec, Path]]:
+    """Those models, or the first of every shape; raises UnknownModelError."""
+    config = config_of(place)
+    bf16 = has_bf16()
+    known = {str(one.name): one for one in registered(place)}
+    for name in names:
+        if name not in known:
+            raise unknown_model(name, known)
+    if not known:
+        raise OperatorError("no model to measure: `llmhostd models add PATH`, or `llmhostd demo-models`")
+    by_shape: dict[str, tuple[ModelSpec, Path]] = {}
+    for model in [known[name] for name in names] or known.values():
+        spec = spec_of(model, config.slo, config.precision, bf16_hardware=bf16)
+        by_shape.setdefault(spec.shape.key, (spec, Path(model.path)))
+    return list(by_shape.values())
+
+
+def _show(place: Place, daemon: DaemonClient | None) -> None:
+    known = registered(place)
+    if daemon:
+        profiles: Sequence[Profile] = daemon.get("/api/v1/profiles", tuple[Profile, ...])
+    else:
+        directory = state_dir_of(place)
+        profiles = ProfileTable(open_database(directory)).all() if directory.is_dir() else []
+    if not profiles:
+        console().print("nothing is measured yet: the daemon does it when a model is first asked for, or name a MODEL")
+        return
+    names = _names_by_shape(place, known)
+    table = plain_table("SHAPE", "MODELS", "HARDWARE", "PREFILL 512", "DECODE x1", "DECODE x16", "LOAD", "FIRST RUN")
+    for one in profiles:
+        table.add_row(*_row(one, names.get(one.shape_key, [])))
+    console().print(table)
+
+
+def _names_by_shape(place: Place, known: Iterable[RegisteredModel]) -> dict[str, list[str]]:
+    config = config_of(place)
+    names: dict[str, list[str]] = {}
+    for model in known:
+        spec = spec_of(model, config.slo, config.precision, bf16_hardware=has_bf16())
+        names.setdefault(spec.shape.key, []).append(model.name)
+    return names
+
+
+def _row(one: Profile, names: Sequence[str]) -> tuple[str, ...]:
+    estimator = ProfiledEstimator(one)
+    prefill_s = estimator.iteration_s(prefill=((512, 0),), decode_batch=0, decode_context=0)
+    single_s, batch_s = (estimator.iteration_s(prefill=(), decode_batch=batch, decode_context=512) for batch in (1, 16))
+    return (
+        one.shape_key, ", ".join(names), one.hardware_key, f"{512 / prefill_s:,.0f} tok/s", f"{single_s * 1e3:.1f} ms",
+        f"{batch_s * 1e3:.1f} ms", spell_seconds(one.load_s), spell_seconds(one.first_run_s),
+    )  # fmt: skip
+
+
+def _figures(deviations: Sequence[Deviation]) -> tuple[str, ...]:
+    errors = sorted(one.relative for one in deviations)
+    bias = sum((one.predicted_s - one.measured_s) / one.measured_s for one in deviations) / len(deviations)
+    p90 = errors[min(len(errors) - 1, int(0.9 * len(errors)))]
+    mean = mean_deviation(deviations, deviations[0].load.kind)
+    return str(len(errors)), f"{mean:.1%}", f"{p90:.1%}", f"{errors[-1]:.1%}", f"{bias:+.1%}"

@@ -1,0 +1,83 @@
+"""How are profiles measured where a person can watch: in this process, or in the daemon?"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from llmhostd.cli.daemon_client import DaemonClient
+from llmhostd.compute.estimator import ProfiledEstimator
+from llmhostd.config import Config
+from llmhostd.daemon.nodes import node_specs
+from llmhostd.domain.errors import OperatorError
+from llmhostd.domain.model import ModelSpec, ModelState
+from llmhostd.domain.profile import Profile
+from llmhostd.domain.snapshot import ModelSnapshot, NodeSnapshot
+from llmhostd.worker.alone import load_alone, measure_alone
+from llmhostd.worker.hosted import Hosted
+from llmhostd.worker.measure import Measurement, MeasurePolicy
+from llmhostd.worker.verify import Deviation, random_loads, verify
+
+LOOK_EVERY_S = 0.3
+
+
+def measure_here(config: Config, spec: ModelSpec, path: Path) -> tuple[Hosted, Profile]:
+    """Load and measure a model on the first node; it stays loaded."""
+    node = node_specs(config.nodes)[0]
+    with _bars() as bars:
+        bar = bars.add_task(f"{spec.name}: loading", total=None)
+        hosted = load_alone(node, spec, path)
+        bars.update(bar, description=f"{spec.name}: measuring")
+        profile = measure_alone(hosted, node, lambda done, total: bars.update(bar, completed=done, total=total))
+    return hosted, profile
+
+
+def verify_here(config: Config, spec: ModelSpec, path: Path, each: int, seed: int) -> list[Deviation]:
+    """Measure a fresh profile, then run `each` random loads of every kind against its predictions."""
+    hosted, profile = measure_here(config, spec, path)
+    loads = random_loads(seed, each, spec.shape.architecture.max_context_tokens)
+    with _bars() as bars:
+        bar = bars.add_task(f"{spec.name}: verifying", total=len(loads))
+        measurement = Measurement(hosted.running, MeasurePolicy())
+        deviations = verify(measurement, ProfiledEstimator(profile), loads, lambda: bars.advance(bar))
+    hosted.take_apart(hosted.state).unload()
+    return deviations
+
+
+def measure_there(daemon: DaemonClient, names: Sequence[str]) -> None:
+    """Have the daemon load models that it has not measured; it measures them in the gaps of serving."""
+    for name in names:
+        daemon.post(f"/api/v1/models/{name}/load", {}, object)
+    with _bars() as bars:
+        tasks = {name: bars.add_task(f"{name}: loading", total=None) for name in names}
+        while tasks:
+            time.sleep(LOOK_EVERY_S)
+            models = {str(one.name): one for one in daemon.get("/api/v1/models", tuple[ModelSnapshot, ...])}
+            for name in [name for name in tasks if _ended(models.get(name))]:
+                bars.update(tasks.pop(name), description=f"{name}: measured", completed=1, total=1)
+            for node in daemon.get("/api/v1/nodes", tuple[NodeSnapshot, ...]):
+                name, _, progress = node.profiling.partition(" ")
+                if name in tasks and "/" in progress:
+                    done, total = progress.split("/")
+                    bars.update(tasks[name], description=f"{name}: measuring", completed=int(done), total=int(total))
+
+
+def _ended(model: ModelSnapshot | None) -> bool:
+    """Raises OperatorError if it will never be measured."""
+    if model is None:
+        raise OperatorError("the model was removed meanwhile")
+    if model.state is ModelState.QUARANTINED:
+        raise OperatorError(f"{model.name} is quarantined: {model.because}")
+    return model.profiled
+
+
+@contextmanager
+def _bars() -> Iterator[Progress]:
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        console=Console(stderr=True),
+    ) as bars:  # fmt: skip
+        yield bars

@@ -1,0 +1,104 @@
+"""How far are the estimator's predictions from what iterations take? (SLINFER §VI-B: 100 random workloads.)
+
+Random loads of three kinds, through the same batch and engine as real ones: one prefill chunk after a past, a decode
+batch of requests of different contexts, and both in one iteration.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from statistics import fmean, median_low
+
+from llmhostd.compute.estimator import Estimator
+from llmhostd.compute.profile_grid import GridPolicy
+from llmhostd.domain.words import Word
+from llmhostd.worker.measure import Measurement
+
+REPEATS = 5
+ENOUGH_S = 0.5
+"""A load is run `REPEATS` times, or until it took this long; the median counts."""
+
+
+class Kind(StrEnum):
+    """What an iteration is made of."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    MIXED = "mixed"
+
+
+class RandomLoad(Word):
+    """One iteration."""
+
+    kind: Kind
+    prefill: tuple[tuple[int, int], ...]
+    """(chunk, past) in tokens."""
+    contexts: tuple[int, ...]
+    """Of the decoding requests, the token being computed included."""
+
+    @property
+    def rows(self) -> list[tuple[int, int]]:
+        """(past, tokens to compute) of every request."""
+        return [(past, chunk) for chunk, past in self.prefill] + [(context - 1, 1) for context in self.contexts]
+
+
+class Deviation(Word):
+    """One load, as predicted and as measured."""
+
+    load: RandomLoad
+    predicted_s: float
+    measured_s: float
+
+    @property
+    def relative(self) -> float:
+        """|predicted - measured| / measured."""
+        return abs(self.predicted_s - self.measured_s) / self.measured_s
+
+
+def random_loads(seed: int, each: int, longest_context: int, policy: GridPolicy | None = None) -> list[RandomLoad]:
+    """`each` loads of every kind, evenly spread on a logarithmic scale over what a profile's grid covers."""
+    policy = policy or GridPolicy()
+    rng = random.Random(seed)  # noqa: S311 - loads, not secrets
+    most_chunk = min(policy.most_chunk_tokens, longest_context // 2)
+    most_past = min(policy.most_past_tokens, longest_context - most_chunk)
+
+    def between(least: int, most: int) -> int:
+        return round(math.exp(rng.uniform(math.log(least), math.log(most))))
+
+    def chunk() -> tuple[int, int]:
+        return between(policy.least_chunk_tokens, most_chunk), rng.choice((0, between(32, most_past)))
+
+    def contexts() -> tuple[int, ...]:
+        batch = between(1, policy.most_batch)
+        return tuple(between(policy.least_context_tokens, most_past) for _ in range(batch))
+
+    loads = []
+    for _ in range(each):
+        loads.append(RandomLoad(kind=Kind.PREFILL, prefill=(chunk(),), contexts=()))
+        loads.append(RandomLoad(kind=Kind.DECODE, prefill=(), contexts=contexts()))
+        loads.append(RandomLoad(kind=Kind.MIXED, prefill=(chunk(),), contexts=contexts()))
+    return loads
+
+
+def verify(
+    measurement: Measurement, estimator: Estimator, loads: Iterable[RandomLoad], watch: Callable[[], None]
+) -> list[Deviation]:
+    """Run every load and compare. `watch` is called after each. Raises EngineError."""
+    deviations = []
+    for load in loads:
+        measured_s = median_low(measurement.time_rows(load.rows, REPEATS, ENOUGH_S))
+        deviations.append(Deviation(load=load, predicted_s=predict(estimator, load), measured_s=measured_s))
+        watch()
+    return deviations
+
+
+def predict(estimator: Estimator, load: RandomLoad) -> float:
+    """What the node mind would expect of it."""
+    mean = round(fmean(load.contexts)) if load.contexts else 0
+    return estimator.iteration_s(prefill=load.prefill, decode_batch=len(load.contexts), decode_context=mean)
+
+
+def mean_deviation(deviations: Sequence[Deviation], kind: Kind) -> float:
+    """Mean relative deviation of one kind; 0 if there is none."""
+    return fmean([one.relative for one in deviations if one.load.kind is kind] or [0.0])
