@@ -7,6 +7,11 @@ import pytest
 from llmhostd.demo.tiny import make_tiny_models
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Scenario files can be written from what they cause now."""
+    parser.addoption("--rewrite", action="store_true", help="write what scenarios cause now into their files")
+
+
 @pytest.fixture(scope="session")
 def tiny_models_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with every `TINY_MODELS` checkpoint, made once per test process. Tests only read it."""

@@ -25,6 +25,10 @@ class IterationPolicy:
     """Best-effort work leaves every latency-sensitive request at least this much headroom, so that newcomers fit."""
     best_effort_share: float = 0.25
     """Device time that best-effort work may take, per second of latency-sensitive work, while somebody waits."""
+    best_effort_saved_s: float = 1.0
+    """How much of its share best-effort work can save up: enough for the first run of a warm model."""
+    measuring_reserve_s: float = 0.5
+    """A model that was never measured, and is waited for, is measured while the others have this much slack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +153,9 @@ def _best_effort_turn(agenda: Agenda, now: float, policy: SchedulingPolicy, allo
     if demand is None or agenda.prefill_waits(now):
         return None
     slack_s = agenda.slack_s(now, policy.headroom) - policy.iteration.best_effort_reserve_s
-    within_s = min(slack_s, allowed_s, policy.iteration.best_effort_iteration_s)
-    plan = best_effort_plan(demand, policy, within_s)
-    return plan if plan is not None and plan.predicted_s <= within_s else None
+    most_s = min(slack_s, allowed_s)
+    plan = best_effort_plan(demand, policy, min(most_s, policy.iteration.best_effort_iteration_s))
+    return plan if plan is not None and plan.predicted_s <= most_s else None
 
 
 def _sorted_out(instance: InstanceLoad) -> tuple[list[RequestLoad], list[RequestLoad], list[RequestLoad]]:

@@ -130,8 +130,8 @@ class NodeMind:
         one.move(Trigger.LOADED)
         one.held_bytes, one.kv_blocks = event.held_bytes, 0
         one.block_bytes, one.block_tokens = event.kv_bytes_per_block, event.block_tokens
-        one.load.ready_at_s = self._now
-        one.load.first_run_s = one.estimator.profile.first_run_s if one.estimator else 0.0
+        if one.estimator is not None:
+            one.load.ready_at_s, one.load.first_run_s = self._now, one.estimator.profile.first_run_s
         self.lifecycle.completed(one.id)
         self.lifecycle.look_at(one)
         self.device.memory_came_free()
@@ -191,6 +191,10 @@ class NodeMind:
             if one.id == event.instance_id or (same and one.estimator is None):
                 one.estimator = one.load.estimator = ProfiledEstimator(event.profile, self._correction)
                 one.measuring = one.id == event.instance_id and not event.complete
+                if one.computes:
+                    one.load.ready_at_s = min(one.load.ready_at_s, self._now)
+                if one.phase is Phase.WARM:
+                    one.load.first_run_s = event.profile.first_run_s
                 self.agenda.touch(one.id)
         return []
 

@@ -43,6 +43,9 @@ class Device:
         """Choose; after an `Eviction`, and the removal of its request, ask again."""
         if self.running or self.resizing:
             return None
+        awaited = self._awaited_sample(now)
+        if awaited is not None:
+            return awaited
         plan = next_plan(self.agenda, now, self.policy, best_effort_s=self.best_effort_s)
         waited_for = plan is not None and self.agenda.most_urgent(now) is not None
         if not waited_for:
@@ -52,9 +55,6 @@ class Device:
         if plan is None:
             return None
         one = self.instances[plan.instance_id]
-        because = describe(plan, self.agenda, now)
-        if one.estimator is None:
-            return self._sample(one, f"{because}; its shape was never measured here")
         obstacle = self._room(one, plan)
         if obstacle is not None:
             return obstacle
@@ -62,7 +62,8 @@ class Device:
             self._save_up(plan)
         self.plan = plan
         return self._run(one, RunIteration(
-            instance_id=one.id, rows=plan.rows, predicted_s=plan.predicted_s, because=because,
+            instance_id=one.id, rows=plan.rows, predicted_s=plan.predicted_s,
+            because=describe(plan, self.agenda, now),
         ))  # fmt: skip
 
     def busy_with(self, instance_id: InstanceId) -> bool:
@@ -115,6 +116,19 @@ class Device:
         self.running = iteration
         return iteration
 
+    def _awaited_sample(self, now: float) -> RunProfileSample | None:
+        """Measure a model that somebody waits for and nobody ever measured, as far as the others can bear it."""
+        for one in self.instances.values():
+            if one.estimator is not None or not one.computes:
+                continue
+            waiting = next((r.shape.id for r in one.load.requests.values() if r.latency_sensitive), None)
+            if waiting is None:
+                continue
+            if self.agenda.slack_s(now, self.policy.headroom) < self.policy.iteration.measuring_reserve_s:
+                return None
+            return self._sample(one, f"{waiting} waits for its model to be measured; the others have slack")
+        return None
+
     def _sample(self, one: NodeInstance, because: str) -> RunProfileSample:
         one.move(Trigger.RAN)  # the first sample packs the weights
         self.agenda.touch(one.id)
@@ -130,7 +144,7 @@ class Device:
         """Best effort earns its share of what runs for others, and pays for what it takes of the device."""
         policy = self.policy.iteration
         earned_s = (plan.predicted_s - plan.best_effort_s) * policy.best_effort_share
-        self.best_effort_s = min(self.best_effort_s + earned_s - plan.best_effort_s, policy.best_effort_iteration_s)
+        self.best_effort_s = min(self.best_effort_s + earned_s - plan.best_effort_s, policy.best_effort_saved_s)
 
     def _learn(self, one: NodeInstance, event: IterationDone) -> None:
         """Correct predictions; not by iterations that packed weights or ran beside a load."""

@@ -11,6 +11,7 @@ from llmhostd.domain.model import ModelShape, ModelState
 from llmhostd.node.states import COMPUTES, Phase, Trigger, moved
 
 NOT_LOADED_S = float("inf")
+"""`ready_at_s` of what cannot be given iterations: it is not loaded, or was never measured."""
 UNMEASURED_OVERHEAD = 1.25
 """What a resident instance is taken to hold before anybody measured it: its checkpoint's bytes times this."""
 

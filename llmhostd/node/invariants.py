@@ -1,6 +1,7 @@
 """What must hold of a node mind after every step? Anyone may ask: tests, the simulator, a worker with checks on."""
 
 from llmhostd.node.core import NodeMind
+from llmhostd.node.instance import NOT_LOADED_S
 from llmhostd.node.states import Phase
 
 
@@ -28,9 +29,8 @@ def _claims(mind: NodeMind) -> list[tuple[bool, str]]:
         (mind.device.best_effort_s >= -1e-9, "best effort took more of the device than its share"),
     ]
     for one in mind.instances.values():
-        claims.append(
-            (one.computes == (one.load.ready_at_s < float("inf")), f"{one.id}: {one.phase} but runnable, or not")
-        )
+        ready = one.computes and one.estimator is not None
+        claims.append((ready == (one.load.ready_at_s < NOT_LOADED_S), f"{one.id}: {one.phase}, but runnable or not"))
         for key, request in one.load.requests.items():
             claims.append(
                 (0 <= request.computed_tokens < request.context_tokens, f"{key}: computed beyond its context")

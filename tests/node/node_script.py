@@ -1,0 +1,200 @@
+"""A node mind, driven by a scenario's words; and a device that takes exactly the predicted time."""
+
+from llmhostd.domain import commands
+from llmhostd.domain import node_events as events
+from llmhostd.domain.hardware import NodeSpec
+from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId, RequestId, ShapeKey
+from llmhostd.domain.model import (
+    Architecture,
+    ComputePrecision,
+    KvPrecision,
+    ModelShape,
+    ModelState,
+    Slo,
+    WeightFormat,
+)
+from llmhostd.domain.profile import DecodeSample, PrefillSample, Profile
+from llmhostd.domain.request import FinishReason, RequestShape, Tier
+from llmhostd.node.core import NodeMind
+from llmhostd.node.invariants import check
+
+MB = 1_000_000
+NODE = NodeId("cpu0")
+SPEEDS = {"fast": (0.010, 0.0002), "slow": (0.050, 0.001)}
+"""Seconds to read the weights, and per token."""
+
+
+def shape_of(layers):
+    architecture = Architecture(
+        family="llama", layers=layers, hidden=512, heads=8, kv_heads=4, head_dim=64, intermediate=1024, vocab=8000,
+        max_context_tokens=8192, norm_eps=1e-5, rope_theta=1e4,
+    )  # fmt: skip
+    return ModelShape(
+        architecture=architecture, weights=WeightFormat.BF16, compute=ComputePrecision.BF16, kv=KvPrecision.U8,
+        weight_bytes=80 * MB, kv_bytes_per_token=31250,
+    )  # fmt: skip
+
+
+def profile_of(speed, shape, first_run_s=0.3):
+    step_s, token_s = SPEEDS[speed]
+    chunks = [(chunk, past) for chunk in (8, 64, 512) for past in (0, 1024)]
+    batches = [(batch, context) for batch in (1, 8, 64) for context in (64, 1024)]
+    return Profile(
+        shape_key=ShapeKey(shape.key), hardware_key=HardwareKey("box"),
+        prefill=tuple(PrefillSample(chunk_tokens=c, past_tokens=p, seconds=step_s + c * token_s) for c, p in chunks),
+        decode=tuple(DecodeSample(batch=b, context_tokens=c, seconds=step_s + b * token_s) for b, c in batches),
+        load_s=0.5, first_run_s=first_run_s, resident_bytes=100 * MB, warm_bytes=20 * MB,
+    )  # fmt: skip
+
+
+def options(words):
+    """`prompt 100 flex ttft 2` -> {"prompt": 100.0, "flex": True, "ttft": 2.0}."""
+    found, words = {}, list(words)
+    while words:
+        name = words.pop(0)
+        numeric = words and words[0].replace(".", "", 1).lstrip("-").isdigit()
+        found[name] = float(words.pop(0)) if numeric else True
+    return found
+
+
+class NodeScript:
+    """Understands scenario lines; see `tests/scenarios/node`."""
+
+    def __init__(self):
+        self.mind = None
+        self.running = None
+        self.resizing = None
+        self.shapes = {}
+        self.said = {}
+        self.most = {}
+
+    def __call__(self, now, words):
+        verb, *rest = words
+        if verb == "run":
+            return self.run(now, int(rest[0]))
+        return self.tell(getattr(self, verb)(now, *rest), now)
+
+    def tell(self, event, now):
+        if event is None:
+            return []
+        lines = []
+        for action in self.mind.step(event, now):
+            self.note(action)
+            lines.append(line_of(action))
+        check(self.mind)
+        return lines
+
+    def note(self, action):
+        if isinstance(action, events.RunIteration):
+            self.running = action
+        elif isinstance(action, events.ResizeKv):
+            self.resizing = action
+
+    # The words.
+
+    def node(self, now, megabytes):
+        spec = NodeSpec(
+            id=NODE, engine="none", hardware_key=HardwareKey("box"), cores=(0,), memory_bytes=int(megabytes) * MB
+        )
+        self.mind = NodeMind(spec)
+
+    def load(self, now, name, speed="fast", target="warm"):
+        shape = self.shapes.setdefault(name, shape_of(len(self.shapes) + 1))
+        return commands.LoadInstance(
+            node_id=NODE, instance_id=InstanceId(name), model=ModelName(name), shape=shape, target=ModelState(target),
+            profile=None if speed == "unmeasured" else profile_of(speed, shape), because="asked for",
+        )  # fmt: skip
+
+    def loaded(self, now, name):
+        return events.InstanceLoaded(
+            instance_id=InstanceId(name), held_bytes=20 * MB, kv_bytes_per_block=MB, block_tokens=32
+        )
+
+    def gone(self, now, name):
+        return events.InstanceGone(instance_id=InstanceId(name))
+
+    def measured(self, now, name, speed="fast", stage="fine"):
+        profile = profile_of(speed, self.shapes[name])
+        return events.ProfileUpdated(instance_id=InstanceId(name), profile=profile, complete=stage == "fine")
+
+    def submit(self, now, name, _on, instance, *words):
+        given = options(words)
+        shape = RequestShape(
+            id=RequestId(name), model=ModelName(instance), prompt_tokens=int(given.get("prompt", 100)),
+            max_tokens=int(given.get("max", 20)), tokens_out=int(given.get("out", 0)),
+            tier=Tier.BEST_EFFORT if "flex" in given else Tier.LATENCY_SENSITIVE, arrived_s=now - given.get("age", 0),
+            slo=Slo(ttft_s=given.get("ttft", 2.0), tpot_s=given.get("tpot", 0.2)),
+        )  # fmt: skip
+        self.said[name], self.most[name] = shape.tokens_out, shape.max_tokens
+        return commands.SubmitRequest(node_id=NODE, instance_id=InstanceId(instance), request=shape, because="it fits")
+
+    def cancel(self, now, name):
+        return commands.CancelRequest(node_id=NODE, request_id=RequestId(name), because="caller gone")
+
+    def rest(self, now, name):
+        return commands.RestInstance(node_id=NODE, instance_id=InstanceId(name), because="idle for long")
+
+    def unload(self, now, name):
+        return commands.UnloadInstance(node_id=NODE, instance_id=InstanceId(name), because="idle for very long")
+
+    def measure(self, now, name):
+        return commands.MeasureProfile(node_id=NODE, instance_id=InstanceId(name), because="asked for")
+
+    def prefix(self, now, name, tokens):
+        return events.PrefixMatched(request_id=RequestId(name), cached_tokens=int(tokens))
+
+    def idle(self, now):
+        return events.DeviceIdle()
+
+    def done(self, now, *stopped):
+        """The running iteration ends; requests in `stopped` say their last word."""
+        action, self.running = self.running, None
+        rows = []
+        for row in action.rows:
+            self.said[row.request_id] += row.sample
+            full = row.sample and self.said[row.request_id] >= self.most[row.request_id]
+            finish = FinishReason.STOP if row.request_id in stopped else FinishReason.LENGTH if full else None
+            rows.append(
+                events.RowDone(
+                    request_id=row.request_id, computed_tokens=row.tokens, new_tokens=int(row.sample), finish=finish
+                )
+            )
+        return events.IterationDone(instance_id=action.instance_id, duration_s=action.predicted_s, rows=tuple(rows))
+
+    def resized(self, now, blocks=None):
+        action, self.resizing = self.resizing, None
+        size = action.kv_blocks if blocks is None else int(blocks)
+        return events.KvResized(instance_id=action.instance_id, kv_blocks=size)
+
+    def run(self, now, turns):
+        """The device goes on by itself for so many turns, or until there is nothing to do."""
+        lines = []
+        for _ in range(turns):
+            caused = self.tell(events.DeviceIdle(), now)
+            if not caused:
+                return [*lines, f"{now:.3f} nothing"]
+            lines += [f"{now:.3f} {line}" for line in caused]
+            if self.running:
+                now += self.running.predicted_s
+                lines += [f"{now:.3f} {line}" for line in self.tell(self.done(now), now)]
+            elif self.resizing:
+                now += 0.001
+                lines += [f"{now:.3f} {line}" for line in self.tell(self.resized(now), now)]
+            else:
+                now += 0.020
+        return lines
+
+
+def line_of(action):
+    """One action as a scenario says it."""
+    kind = type(action).__name__
+    match action:
+        case events.RunIteration():
+            rows = " ".join(f"{row.request_id}:{row.tokens}{'*' if row.sample else ''}" for row in action.rows)
+            return f"{kind} {action.instance_id} [{rows}] {action.predicted_s * 1000:.1f} ms ({action.because})"
+        case events.ResizeKv():
+            return f"{kind} {action.instance_id} to {action.kv_blocks} ({action.because})"
+        case events.DropRequest() | events.ReturnRequest():
+            return f"{kind} {action.request_id} ({action.because})"
+        case _:
+            return f"{kind} {action.instance_id} ({action.because})"
