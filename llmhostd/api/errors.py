@@ -122,8 +122,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def _named(message: str, kind: type) -> CallerError:
     """Say msgspec's complaint with the field in front, as a caller would write it."""
-    text, _, path = message.partition(" - at `$")
-    path = path.strip(".`")
+    text, _, place = message.partition(" - at ")
+    # "`$.a.b`", or "`key` in `$.a`" for an object whose keys have a type.
+    path = place.removeprefix("`key` in ").strip("`$.")
     field = re.match(r"Object (?:contains unknown|missing required) field `([^`]*)`", text)
     if field is None:
         return CallerError(f"{path or 'the body'}: {text[:1].lower()}{text[1:]}", field=path or None)
