@@ -113,7 +113,8 @@ def _cache_ports(compiled: ov.CompiledModel) -> list[CachePort]:
     for place, port in enumerate(compiled.inputs):
         if "_cache." in port.get_any_name():
             heads, tokens, width = (port.partial_shape[axis].get_length() for axis in (1, 2, 3))
-            ports.append(CachePort(place, port.element_type, (heads, tokens, width)))
+            # By name: the type object of a port would keep the whole compiled model alive.
+            ports.append(CachePort(place, port.element_type.get_type_name(), (heads, tokens, width)))
     return ports
 
 

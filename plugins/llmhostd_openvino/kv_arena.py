@@ -19,19 +19,23 @@ _MAP_NORESERVE = 0x4000
 """Linux, all architectures that have AVX or NEON; Python 3.11's mmap does not name it."""
 
 
+_STORED = {"u8": (np.uint8, ov.Type.u8), "bf16": (np.uint16, ov.Type.bf16), "f32": (np.float32, ov.Type.f32)}
+
+
 @dataclass(frozen=True)
 class CachePort:
     """One cache input of a compiled model. `block_shape`: kv heads, tokens, stored width of a head."""
 
     index: int
-    element: ov.Type
+    element: str
+    """`u8`, `bf16` or `f32`."""
     block_shape: tuple[int, int, int]
 
     @property
     def block_bytes(self) -> int:
         """Bytes of one block of this tensor."""
         heads, tokens, width = self.block_shape
-        return heads * tokens * width * int(self.element.size)
+        return heads * tokens * width * np.dtype(_STORED[self.element][0]).itemsize
 
 
 class KvArena:
@@ -96,7 +100,5 @@ def _blocks(reserved: mmap.mmap, port: CachePort, blocks: int) -> npt.NDArray[np
 
 def _tensor(reserved: mmap.mmap, port: CachePort, blocks: int) -> ov.Tensor:
     raw = np.frombuffer(reserved, np.uint8, blocks * port.block_bytes)
-    return ov.Tensor(raw.view(_NUMPY[int(port.element.size)]), ov.Shape([blocks, *port.block_shape]), port.element)
-
-
-_NUMPY = {1: np.uint8, 2: np.uint16, 4: np.float32}
+    stored, element = _STORED[port.element]
+    return ov.Tensor(raw.view(stored), ov.Shape([blocks, *port.block_shape]), element)
