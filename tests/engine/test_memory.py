@@ -43,7 +43,7 @@ def test_what_is_held_is_said_and_given_back(checkpoints: dict[str, Path], weigh
     )
     report = json.loads(done.stdout)
     warm, ran, gone, warm_again, ran_again, gone_again = report["seen"]
-    # The allocator may keep some of the large pieces that compiling f32 weights in f32 needs, until they are used again.
+    # The allocator may keep some of the large pieces that compiling f32 weights needs until they are used again.
     most = 0.3 * ran if weights == "f32" else 12 * MB
     assert gone < most, report
     assert gone_again < most, report
