@@ -47,15 +47,13 @@ class Lifecycle:
 
     def _begin(self, one: NodeInstance, device: Device) -> NodeAction | None:
         startable = one.phase is Phase.QUEUED or (one.computes and not device.busy_with(one.id))
-        if one.unload_because is not None:
-            if not startable or not one.idle:
-                return None
+        if one.unload_because is not None and startable and one.idle:
             one.move(Trigger.UNLOAD_BEGUN)
             device.agenda.touch(one.id)
             return BeginUnload(instance_id=one.id, because=one.unload_because)
         if self.background is not None or not startable:
             return None
-        if one.phase is Phase.QUEUED:
+        if one.phase is Phase.QUEUED:  # even if it is to be unloaded: requests wait for it
             self.background = one.id
             one.move(Trigger.LOAD_BEGUN)
             return BeginLoad(instance_id=one.id, because=one.because)
