@@ -67,7 +67,8 @@ DEFAULT_URL = "http://127.0.0.1:11500"
               "then, and its tokens per word are known.", show_default=True)  # fmt: skip
 @click.option("--tokens-per-word", type=click.FloatRange(min=0, min_open=True), default=1.3, help="Used with "
               "--no-warmup.", show_default=True)  # fmt: skip
-@click.option("--endpoint", type=click.Choice([one.value for one in Endpoint]), default="chat", show_default=True)
+@click.option("--endpoint", type=click.Choice([one.value for one in Endpoint]), default="chat", help="Which of "
+              "OpenAI's endpoints to ask.", show_default=True)  # fmt: skip
 @click.option("--ignore-eos", is_flag=True, help="Ask for exactly --output-tokens (an extension that vLLM, llama.cpp "
               "and llmhostd know).")  # fmt: skip
 @click.option("--extra", type=JsonObject(), default="{}", help='More for each request\'s body, e.g. \'{"service_tier": '
@@ -76,7 +77,7 @@ DEFAULT_URL = "http://127.0.0.1:11500"
 @click.option("--timeout", type=float, default=600.0, help="A request that takes longer is lost.", show_default=True)
 @click.option("--slo-ttft", type=float, default=2.0, help="Seconds to the first token.", show_default=True)
 @click.option("--slo-tpot", type=float, default=0.2, help="Seconds per output token.", show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=int, default=0, help="The same arrivals, lengths and prompts.", show_default=True)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures and every request here.")
 @click.pass_obj
 def bench(

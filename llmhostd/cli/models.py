@@ -1,7 +1,9 @@
 """How does a person say which models there are?"""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -16,9 +18,11 @@ from llmhostd.daemon.registration import examine
 from llmhostd.domain.errors import CallerError, OperatorError
 from llmhostd.domain.model import ComputePrecision, KvPrecision, WeightFormat
 from llmhostd.domain.snapshot import ModelSnapshot
+from llmhostd.loader import hub
 from llmhostd.loader.progress import drawn_progress
 from llmhostd.loader.quantize import quantize
 
+POSITIVE = click.FloatRange(min=0, min_open=True)
 QUANTIZED = {"int8": WeightFormat.INT8, "int4": WeightFormat.INT4}
 
 
@@ -27,30 +31,63 @@ def models() -> None:
     """Add, list, pull and remove models."""
 
 
+def _serving_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What may be said of a model when it is added, wherever it comes from."""
+    for option in reversed((
+        click.option("--name", help="What callers ask for.  [default: as the directory, or the repository]"),
+        click.option("--quantize", "quantized", type=click.Choice(list(QUANTIZED)), help="Make a smaller copy, once."),
+        click.option("--compute", type=click.Choice(["auto", *(one.value for one in ComputePrecision)]),
+                     help="Precision of arithmetic.  [default: as configured]"),
+        click.option("--kv", type=click.Choice([one.value for one in KvPrecision]),
+                     help="Precision of keys and values.  [default: as configured]"),
+        click.option("--ttft", "ttft_s", type=POSITIVE, help="Promised seconds to the first token."),
+        click.option("--tpot", "tpot_s", type=POSITIVE, help="Promised seconds per output token."),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
 @models.command(epilog=example("models add /srv/models/qwen3-0.6b", "models add ./llama --name chat --quantize int8"))
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--name", help="What callers ask for.  [default: the directory's name]")
-@click.option("--quantize", "quantized", type=click.Choice(list(QUANTIZED)), help="Make a smaller copy, once.")
-@click.option(
-    "--compute",
-    type=click.Choice(["auto", *(one.value for one in ComputePrecision)]),
-    help="  [default: as configured]",
-)
-@click.option("--kv", type=click.Choice([one.value for one in KvPrecision]), help="Precision of keys and values.  "
-              "[default: as configured]")  # fmt: skip
-@click.option("--ttft", type=click.FloatRange(min=0, min_open=True), help="Promised seconds to the first token.")
-@click.option("--tpot", type=click.FloatRange(min=0, min_open=True), help="Promised seconds per output token.")
+@_serving_options
 @click.pass_obj
-def add(place: Place, /, path: Path, name: str | None, quantized: str | None, compute: str | None, kv: str | None,
-        ttft: float | None, tpot: float | None) -> None:  # fmt: skip
+def add(place: Place, /, path: Path, name: str | None, **options: Any) -> None:
     """Add the checkpoint in directory PATH (safetensors, config.json, tokenizer.json).
 
     Its files stay where they are. With --quantize a smaller copy is made in the state directory.
     """
     path = path.expanduser().absolute()
-    name = name or (f"{path.name}-{quantized}" if quantized else path.name)
+    _serve(place, path, name or path.name, named=name is not None, source="local", **options)
+
+
+@models.command(
+    epilog=example("models pull Qwen/Qwen3-0.6B", "models pull Qwen/Qwen3-0.6B --name chat --quantize int8")
+)
+@click.argument("repository", metavar="ORG/NAME")
+@click.option("--revision", default="main", help="Branch, tag or commit.", show_default=True)
+@_serving_options
+@click.pass_obj
+def pull(place: Place, /, repository: str, revision: str, name: str | None, **options: Any) -> None:
+    """Fetch a model from the Hugging Face hub (or $HF_ENDPOINT) and add it.
+
+    Resumes what was interrupted, and checks what arrived. $HF_TOKEN opens gated models.
+    """
+    if place.url:
+        raise CallerError("models pull works on the daemon's own machine only: leave out --url", field="url")
+    with drawn_progress() as draw:
+        path = hub.pull(repository, model_files(place), revision=revision, progress=draw)
+    _serve(place, path, name or repository.rpartition("/")[2], named=name is not None, source=repository, **options)
+
+
+def _serve(
+    place: Place, path: Path, name: str, *, named: bool, source: str, quantized: str | None, compute: str | None,
+    kv: str | None, ttft_s: float | None, tpot_s: float | None,
+) -> None:  # fmt: skip
+    """Check, make smaller if that is wanted, and register."""
+    if quantized and not named:
+        name = f"{name}-{quantized}"
     registration = ModelRegistration(
-        name=name, path=str(path), compute=compute or "", kv=kv or "", ttft_s=ttft, tpot_s=tpot
+        name=name, path=str(path), compute=compute or "", kv=kv or "", ttft_s=ttft_s, tpot_s=tpot_s, source=source
     )
     if not place.url:
         examine(registration)

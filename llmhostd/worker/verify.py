@@ -67,11 +67,11 @@ def random_loads(seed: int, each: int, longest_context: int, policy: GridPolicy 
         return round(math.exp(rng.uniform(math.log(least), math.log(most))))
 
     def chunk() -> tuple[int, int]:
-        return between(policy.least_chunk_tokens, most_chunk), rng.choice((0, between(32, most_past)))
+        return between(min(policy.least_chunk_tokens, most_chunk), most_chunk), rng.choice((0, between(1, most_past)))
 
     def contexts() -> tuple[int, ...]:
         batch = between(1, policy.most_batch)
-        return tuple(between(policy.least_context_tokens, most_past) for _ in range(batch))
+        return tuple(between(min(policy.least_context_tokens, most_past), most_past) for _ in range(batch))
 
     loads = []
     for _ in range(each):

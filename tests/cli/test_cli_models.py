@@ -1,0 +1,116 @@
+"""Models come and go on a state directory that no daemon owns."""
+
+import fcntl
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typed_commands import llmhostd, refused
+
+from llmhostd.demo.catalog import DEMO_MODELS
+from llmhostd.state.database import open_database
+from llmhostd.state.models import ModelTable, RegisteredModel
+
+
+def state_of(directory: Path) -> dict[str, RegisteredModel]:
+    return {str(one.name): one for one in ModelTable(open_database(directory)).all()}
+
+
+def test_add_list_and_remove(tmp_path: Path, tiny_models_dir: Path) -> None:
+    checkpoint = tiny_models_dir / "tiny-qwen3-bf16"
+    added = llmhostd(
+        "--state-dir", tmp_path, "models", "add", checkpoint, "--name", "q", "--ttft", "0.5", "--kv", "bf16"
+    )
+    assert (added.returncode, added.stdout) == (0, 'q is added: llmhostd run q "..."\n')
+    model = state_of(tmp_path)["q"]
+    assert (model.path, model.ttft_s, model.tpot_s, model.kv) == (str(checkpoint), 0.5, None, "bf16")
+
+    (header, row) = llmhostd("--state-dir", tmp_path, "models", "list").stdout.splitlines()
+    assert header.split() == ["MODEL", "FAMILY", "PARAMS", "WEIGHTS", "SIZE", "CONTEXT", "STATE"]
+    assert row.split()[:2] == ["q", "qwen3"]
+
+    assert refused("--state-dir", tmp_path, "models", "rm", "qq", status=2) == (
+        "there is no model 'qq'; did you mean 'q'?"
+    )
+    assert llmhostd("--state-dir", tmp_path, "models", "rm", "q").stdout == "q is gone\n"
+    assert state_of(tmp_path) == {}
+    assert (checkpoint / "model.safetensors").exists()
+
+
+def test_the_name_is_the_directorys_and_a_relative_path_becomes_absolute(tmp_path: Path, tiny_models_dir: Path) -> None:
+    linked = tmp_path / "models here"
+    linked.symlink_to(tiny_models_dir)
+    assert llmhostd("--state-dir", tmp_path / "s", "models", "add", linked / "tiny-llama").returncode == 0
+    assert state_of(tmp_path / "s")["tiny-llama"].path == str(linked / "tiny-llama")
+
+
+def test_a_smaller_copy_is_made_once_and_deleted_with_its_model(tmp_path: Path, tiny_models_dir: Path) -> None:
+    command = ("--state-dir", tmp_path, "models", "add", tiny_models_dir / "tiny-llama-bf16", "--quantize", "int8")
+    assert llmhostd(*command).returncode == 0
+    model = state_of(tmp_path)["tiny-llama-bf16-int8"]
+    assert (model.shape.weights, model.path) == ("int8", str(tmp_path / "models" / model.name))
+    assert "exists" in refused(*command, status=1)
+    removed = llmhostd("--state-dir", tmp_path, "models", "rm", model.name, "--files")
+    assert removed.stdout == f"{model.name} is gone\n{model.path} is deleted\n"
+    assert not Path(model.path).exists()
+
+
+def test_files_that_are_somebody_elses_stay(tmp_path: Path, tiny_models_dir: Path) -> None:
+    checkpoint = tmp_path / "theirs"
+    shutil.copytree(tiny_models_dir / "tiny-llama", checkpoint)
+    llmhostd("--state-dir", tmp_path / "s", "models", "add", checkpoint)
+    removed = llmhostd("--state-dir", tmp_path / "s", "models", "rm", "theirs", "--files")
+    assert "they stay" in removed.stderr
+    assert checkpoint.exists()
+
+
+def other_family(path: Path) -> None:
+    config = json.loads((path / "config.json").read_text())
+    mamba = {"model_type": "mamba", "architectures": ["MambaForCausalLM"]}
+    (path / "config.json").write_text(json.dumps(config | mamba))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda path: (path / "config.json").unlink(), "config.json: cannot be read: No such file or directory"),
+        (lambda path: (path / "tokenizer.json").unlink(), "tokenizer.json"),
+        (lambda path: (path / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}"), "model.safetensors"),
+        (other_family, "MambaForCausalLM"),
+    ],
+    ids=["no config", "no tokenizer", "truncated", "unknown family"],
+)
+def test_a_checkpoint_that_cannot_be_served_is_not_added(
+    tmp_path: Path, tiny_models_dir: Path, damage: Callable[[Path], None], said: str
+) -> None:
+    checkpoint = tmp_path / "broken"
+    shutil.copytree(tiny_models_dir / "tiny-llama", checkpoint)
+    damage(checkpoint)
+    state = tmp_path / "state"
+    assert said in refused("--state-dir", state, "models", "add", checkpoint, status=1)
+    assert not (state / "state.db").exists()
+
+
+def test_a_state_that_another_process_owns_is_left_alone(tmp_path: Path, tiny_models_dir: Path) -> None:
+    with (tmp_path / "llmhostd.lock").open("w") as lock:
+        lock.write("4242\n")
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        said = refused("--state-dir", tmp_path, "models", "add", tiny_models_dir / "tiny-llama", status=1)
+    assert "in use by another llmhostd (pid 4242)" in said
+
+
+def test_demo_models_are_made_and_can_be_asked_for_twice(tmp_path: Path) -> None:
+    small = min(DEMO_MODELS, key=lambda one: one.stored_bytes)
+    for _ in range(2):
+        made = llmhostd("--state-dir", tmp_path, "demo-models", small.name)
+        assert made.stdout == f"{small.name}: {small.about}\n"
+    assert state_of(tmp_path)[small.name].source == "demo"
+    assert "nearest" in refused("--state-dir", tmp_path, "demo-models", "demo-prose", status=2)
+
+
+def test_no_models_yet(tmp_path: Path) -> None:
+    assert "no models yet" in llmhostd("--state-dir", tmp_path / "nowhere", "models", "list").stdout
+    assert not (tmp_path / "nowhere").exists()
