@@ -23,6 +23,8 @@ from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.reports import NodeReport
 from llmhostd.domain.request import Sampling
 from llmhostd.domain.words import Message
+from llmhostd.memory.kv_demand import KvDemandPolicy
+from llmhostd.memory.kv_watermark import WatermarkPolicy
 
 MAX_FRAME_BYTES = 64 << 20
 """A context of a million tokens takes 5 MB."""
@@ -43,6 +45,8 @@ class StartFrame(Message):
 
     spec: NodeSpec
     scheduling: SchedulingPolicy
+    kv_demand: KvDemandPolicy
+    watermark: WatermarkPolicy
     correction: CorrectionPolicy
 
 

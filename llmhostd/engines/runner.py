@@ -5,7 +5,8 @@ draw. What to run is decided elsewhere (`node`); a plan that cannot be run is a 
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from llmhostd.domain.errors import CallerError, EngineError
 from llmhostd.domain.ids import RequestId
@@ -16,6 +17,8 @@ from llmhostd.engines.batch import flatten
 from llmhostd.engines.interface import EngineInstance, Floats
 from llmhostd.engines.sampling import TokenSampler, draw_tokens, token_logprobs
 from llmhostd.memory.kv_blocks import KvBlocks
+
+_BORROWER = RequestId("")
 
 
 class PlanError(EngineError):
@@ -113,6 +116,23 @@ class Runner:
         else:
             moves = self._blocks.resize(kv_blocks)
             self.instance.resize_kv(kv_blocks, moves)
+
+    @contextmanager
+    def borrow_blocks(self, count: int) -> Iterator["array[int]"]:
+        """Lend blocks that hold nothing, for measuring; the KV cache grows for it where needed, and shrinks back.
+
+        Raises EngineError if it cannot grow.
+        """
+        before = self._blocks.capacity
+        lacking = max(0, count - (before - self._blocks.owned - self._blocks.cached))
+        self.resize(before + lacking)
+        self._blocks.open(_BORROWER, array("q"))
+        self._blocks.extend(_BORROWER, count * self.instance.block_tokens)
+        try:
+            yield self._blocks.table(_BORROWER)
+        finally:
+            self._blocks.close(_BORROWER)
+            self.resize(before)
 
     def check(self) -> None:
         """Raise AssertionError unless what must always hold, holds."""

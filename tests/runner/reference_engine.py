@@ -22,7 +22,7 @@ from llmhostd.engines.interface import EngineFacts, Floats, Iteration, LoadOptio
 BLOCK_TOKENS = 8
 ARCHITECTURE = Architecture(
     family="llama", layers=2, hidden=32, heads=4, kv_heads=2, head_dim=8, intermediate=64, vocab=300,
-    max_context_tokens=4096, norm_eps=1e-5, rope_theta=10000.0, eos_token_ids=(2,),
+    max_context_tokens=256, norm_eps=1e-5, rope_theta=10000.0, eos_token_ids=(2,),
 )  # fmt: skip
 KV_BYTES_PER_TOKEN = 2 * ARCHITECTURE.layers * ARCHITECTURE.kv_heads * ARCHITECTURE.head_dim * 8
 SHAPE = ModelShape(
@@ -85,7 +85,7 @@ class ReferenceInstance:
         self.runs += 1
         time.sleep(self.wanted.get("run_s", 0))
         if self.runs == self.wanted.get("die_at_run"):
-            os.kill(os.getpid(), signal.SIGSEGV)
+            signal.raise_signal(signal.SIGSEGV)
         if self.runs == self.wanted.get("fail_at_run"):
             raise EngineError("the reference engine was asked to fail")
         x = self.embedding[iteration.token_ids]
@@ -151,7 +151,7 @@ class ReferenceEngine:
         wanted = json.loads(path.read_text())
         time.sleep(wanted.get("load_s", 0))
         if wanted.get("die_at_load"):
-            os.kill(os.getpid(), signal.SIGABRT)
+            os.abort()
         return ReferenceInstance(wanted.get("seed", 0), wanted)
 
 

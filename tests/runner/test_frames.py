@@ -23,11 +23,19 @@ from llmhostd.engines.frames import (
     encode_frame,
     up_reader,
 )
+from llmhostd.memory.kv_demand import KvDemandPolicy
+from llmhostd.memory.kv_watermark import WatermarkPolicy
 
 NODE = NodeId("cpu0")
 SPEC = NodeSpec(id=NODE, engine="openvino", hardware_key=HardwareKey("here"), cores=(0, 1), memory_bytes=1 << 30)
 DOWN = [
-    StartFrame(spec=SPEC, scheduling=SchedulingPolicy(), correction=CorrectionPolicy(weight=0.5)),
+    StartFrame(
+        spec=SPEC,
+        scheduling=SchedulingPolicy(),
+        kv_demand=KvDemandPolicy(least_tokens=9),
+        watermark=WatermarkPolicy(),
+        correction=CorrectionPolicy(weight=0.5),
+    ),
     CancelRequest(node_id=NODE, request_id=RequestId("req-1"), because="the caller is gone"),
     ShutdownFrame(),
 ]

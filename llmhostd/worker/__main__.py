@@ -1,0 +1,30 @@
+"""Started by the daemon's supervisor with two inherited descriptors: a socket to the daemon, and the crash note."""
+
+import faulthandler
+import os
+import socket
+import sys
+import traceback
+
+from llmhostd.engines.crash_note import CrashNote
+from llmhostd.worker.compose import FAILED, serve
+from llmhostd.worker.process import die_with_parent, leave_signals_to_parent
+
+
+def main() -> None:
+    """`python -m llmhostd.worker SOCKET_FD NOTE_FD PARENT_PID`."""
+    socket_fd, note_fd, parent_pid = map(int, sys.argv[1:])
+    die_with_parent(parent_pid)
+    leave_signals_to_parent()
+    faulthandler.enable()
+    status = FAILED
+    try:
+        status = serve(socket.socket(fileno=socket_fd), CrashNote(note_fd))
+    except Exception:  # noqa: BLE001 - the log gets all of it, the daemon the exit status
+        traceback.print_exc()
+    # Not through the interpreter's shutdown: a builder thread may be deep inside an engine.
+    sys.stderr.flush()
+    os._exit(status)
+
+
+main()

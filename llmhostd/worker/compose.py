@@ -1,0 +1,67 @@
+"""How is a worker put together? The only constructor."""
+
+import gc
+import socket
+
+from llmhostd.domain.errors import LlmhostdError
+from llmhostd.domain.reports import NodeUp
+from llmhostd.engines.crash_note import CrashNote
+from llmhostd.engines.discovery import find_engine
+from llmhostd.engines.frames import StartFrame, WorkerRefused
+from llmhostd.node.core import NodeMind
+from llmhostd.worker.executor import Executor
+from llmhostd.worker.instances import Instances
+from llmhostd.worker.link import DaemonGoneError, Link
+from llmhostd.worker.loads import Builder
+from llmhostd.worker.loop import DeviceLoop
+from llmhostd.worker.process import bind_to_cores
+
+FAILED = 1
+"""Exit status of a worker that ended by a mistake of ours."""
+REFUSED = 2
+"""Exit status of a worker that said `WorkerRefused`."""
+
+
+def serve(connection: socket.socket, note: CrashNote) -> int:
+    """Be the worker at this end of `connection` until it is told to stop or nobody is there; returns an exit status."""
+    link = Link(connection)
+    try:
+        start = _first_frame(link)
+        try:
+            loop = compose(start, link, note)
+        except LlmhostdError as error:
+            link.send(WorkerRefused(error=str(error)))
+            return REFUSED
+        loop.run()
+    except DaemonGoneError:
+        pass
+    return 0
+
+
+def compose(start: StartFrame, link: Link, note: CrashNote) -> DeviceLoop:
+    """Open the engine on the node's cores and say that the node is up. Raises OperatorError for an unknown engine."""
+    spec = start.spec
+    bind_to_cores(spec.cores)
+    engine = find_engine(spec.engine)(spec)
+    builder = Builder(engine, note, link.ring)
+    mind = NodeMind(
+        spec,
+        scheduling=start.scheduling,
+        kv_demand=start.kv_demand,
+        watermark=start.watermark,
+        correction=start.correction,
+    )
+    instances = Instances(spec, builder, link)
+    loop = DeviceLoop(mind, link, builder, instances, Executor(spec, instances, link, note))
+    # What exists now lives as long as the process: the collector need not look at it again.
+    gc.freeze()
+    link.send(NodeUp(node_id=spec.id, memory_bytes=spec.memory_bytes, caveats=engine.facts().caveats))
+    return loop
+
+
+def _first_frame(link: Link) -> StartFrame:
+    while not (frames := link.receive(wait=True)):
+        pass
+    if len(frames) != 1 or not isinstance(frames[0], StartFrame):
+        raise RuntimeError("a worker is told first which node it is, and then waits until it is up")
+    return frames[0]

@@ -1,0 +1,118 @@
+"""What does the worker know of one instance?"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from llmhostd.domain.commands import LoadInstance
+from llmhostd.domain.ids import HardwareKey, InstanceId, NodeId, RequestId
+from llmhostd.domain.model import ModelState
+from llmhostd.domain.node_events import RowPlan
+from llmhostd.domain.profile import Profile
+from llmhostd.domain.reports import InstanceReported, RowReport
+from llmhostd.engines.frames import LoadFrame, SubmitFrame
+from llmhostd.engines.interface import EngineInstance
+from llmhostd.engines.runner import Runner
+from llmhostd.worker.measure import Measurement, MeasurePolicy
+
+
+class Hosted:
+    """One instance from its `LoadFrame` to its end. Without a runner while it is built, rested or destroyed."""
+
+    def __init__(self, frame: LoadFrame) -> None:
+        self.command: LoadInstance = frame.command
+        self.checkpoint = Path(frame.checkpoint)
+        self.state = ModelState.LOADING
+        self.runner: Runner | None = None
+        self.waiting: dict[RequestId, SubmitFrame] = {}
+        """Submitted before there was a runner, in order."""
+        self.measurement: Measurement | None = None
+        self.load_s = 0.0
+        self.warm_bytes = 0
+        self.first_run_s = frame.command.profile.first_run_s if frame.command.profile else 0.0
+        """How much longer the first iteration takes than later ones, where that was ever measured."""
+        self.reported_s = 0.0
+        """When its size was last reported."""
+
+    @property
+    def id(self) -> InstanceId:
+        """Its name."""
+        return self.command.instance_id
+
+    @property
+    def running(self) -> Runner:
+        """Its runner; the mind asks nothing of an instance that has none."""
+        if self.runner is None:
+            raise RuntimeError(f"{self.id} is {self.state} and cannot compute")
+        return self.runner
+
+    def built(self, instance: EngineInstance, took_s: float) -> Runner:
+        """Become warm."""
+        self.runner = Runner(instance)
+        self.state = ModelState.WARM
+        self.load_s = took_s
+        self.warm_bytes = instance.held_bytes()
+        return self.runner
+
+    def take_apart(self, state: ModelState) -> EngineInstance:
+        """Give up the engine's instance, to be destroyed or rested."""
+        instance = self.running.instance
+        self.runner, self.measurement, self.state = None, None, state
+        return instance
+
+    def became_resident(self) -> bool:
+        """Note that it ran; whether that was the first time."""
+        first, self.state = self.state is ModelState.WARM, ModelState.RESIDENT
+        return first
+
+    def run(self, rows: Sequence[RowPlan]) -> tuple[RowReport, ...]:
+        """One iteration; without rows it only packs the weights. Raises EngineError, and whatever an engine raises."""
+        if rows:
+            return self.running.run(rows)
+        self.pack()
+        return ()
+
+    def pack(self) -> None:
+        """Run for the first time, on nothing: that packs the weights. Raises EngineError."""
+        first_s, second_s = Measurement(self.running, MeasurePolicy()).time_rows([(0, 1)], 2, float("inf"))
+        self.first_run_s = max(first_s - second_s, 0.0)
+
+    def measuring(self) -> Measurement:
+        """The measurement of its profile that is under way, or else a new one."""
+        if self.measurement is None or self.measurement.complete:
+            self.measurement = Measurement(self.running, MeasurePolicy())
+        return self.measurement
+
+    def measure(self, hardware_key: HardwareKey) -> Profile | None:
+        """Run the next sample of its profile, which is returned when a stage ends. Raises EngineError."""
+        if self.state is ModelState.WARM:
+            self.pack()
+            self.became_resident()
+        measurement = self.measuring()
+        measurement.sample()
+        if not measurement.stage_ended:
+            return None
+        return Profile(
+            shape_key=self.command.shape.key,
+            hardware_key=hardware_key,
+            prefill=tuple(measurement.prefill),
+            decode=tuple(measurement.decode),
+            load_s=self.load_s,
+            first_run_s=self.first_run_s,
+            resident_bytes=self.running.instance.held_bytes(),
+            warm_bytes=self.warm_bytes,
+        )
+
+    def report(self, node_id: NodeId, now: float, *, took_s: float = 0.0, because: str = "") -> InstanceReported:
+        """Its state and size now."""
+        self.reported_s = now
+        runner = self.runner
+        return InstanceReported(
+            node_id=node_id,
+            instance_id=self.id,
+            state=self.state,
+            held_bytes=runner.instance.held_bytes() if runner else 0,
+            kv_bytes=runner.kv_bytes if runner else 0,
+            kv_used_bytes=runner.kv_used_bytes if runner else 0,
+            took_s=took_s,
+            because=because,
+        )
