@@ -54,6 +54,8 @@ class Runner:
         self._blocks = KvBlocks(instance.block_tokens)
         self._blocks.resize(instance.kv_blocks)
         self._running: dict[RequestId, _Running] = {}
+        self._prefilling: dict[RequestId, _Running] = {}
+        """Those with more than their last token to compute."""
 
     @property
     def kv_bytes(self) -> int:
@@ -83,11 +85,14 @@ class Runner:
         running = _Running(array("q", context), sampler, stops - ends if sampling.ignore_eos else stops | ends)
         running.computed = running.cached = self._blocks.open(request_id, running.context)
         self._running[request_id] = running
+        if len(context) - running.computed > 1:
+            self._prefilling[request_id] = running
         return running.cached
 
     def drop(self, request_id: RequestId) -> None:
         """Forget a request; what it computed stays cached until the blocks are needed."""
         del self._running[request_id]
+        self._prefilling.pop(request_id, None)
         self._blocks.close(request_id)
 
     def run(self, rows: Sequence[RowPlan]) -> tuple[RowReport, ...]:
@@ -107,6 +112,20 @@ class Runner:
         return tuple(
             self._advance(one, row, next(drawn) if row.sample else None) for one, row in zip(running, rows, strict=True)
         )
+
+    def match_again(self) -> list[tuple[RequestId, int]]:
+        """Look whether the last iteration computed what others wait for: of a burst with one system prompt, one pays.
+
+        Returns (request, context tokens computed now) of those for whom it did.
+        """
+        matched = []
+        for request_id, one in self._prefilling.items():
+            reused = self._blocks.reuse(request_id, one.context)
+            if reused > one.computed:
+                one.cached += reused - one.computed
+                one.computed = reused
+                matched.append((request_id, reused))
+        return matched
 
     def resize(self, kv_blocks: int) -> None:
         """Grow or shrink the KV cache. Raises EngineError, with the old size kept, if that cannot be done."""
@@ -170,6 +189,7 @@ class Runner:
         if drawn is None:
             return RowReport(request_id=row.request_id, prefilled=prefilled, cached=cached)
         token, logprobs = drawn
+        self._prefilling.pop(row.request_id, None)
         one.context.append(token)
         finish = one.finish_reason(token)
         if finish is not None:

@@ -67,8 +67,18 @@ class KvBlocks:
 
         The last context token is never taken from the cache: computing it is what yields the next token.
         """
-        table = self._tables[request_id] = _Table()
-        for index in range((len(context) - 1) // self.block_tokens):
+        self._tables[request_id] = _Table()
+        return self.reuse(request_id, context)
+
+    def reuse(self, request_id: RequestId, context: "array[int]") -> int:
+        """Take what others have computed meanwhile, as `open` does; returns the tokens that are in sealed blocks then.
+
+        Only for a table that ends with its sealed blocks: one that is at a block's end.
+        """
+        table = self._tables[request_id]
+        if len(table.blocks) > table.sealed:
+            return table.sealed * self.block_tokens
+        for index in range(table.sealed, (len(context) - 1) // self.block_tokens):
             digest = self._digest(table.digest, context, index)
             block = self._block_of.get(digest)
             if block is None:

@@ -15,6 +15,7 @@ from llmhostd.domain.node_events import (
     KvResized,
     NodeAction,
     NodeEvent,
+    PrefixMatched,
     ProfileUpdated,
     ResizeKv,
     ReturnRequest,
@@ -91,7 +92,10 @@ class Executor:
             )
             for row, one in zip(rows, action.rows, strict=True)
         )
-        return [IterationDone(instance_id=hosted.id, duration_s=duration_s, rows=done)]
+        return [
+            IterationDone(instance_id=hosted.id, duration_s=duration_s, rows=done),
+            *(PrefixMatched(request_id=one, cached_tokens=tokens) for one, tokens in hosted.running.match_again()),
+        ]
 
     def _after(self, hosted: Hosted, rows: Sequence[RowReport], now: float) -> None:
         """Report a size that changed: at once where that matters, else now and then."""

@@ -15,6 +15,7 @@ class Driver:
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
         self.pending: dict[RequestId, int] = {}
+        self.length: dict[RequestId, int] = {}
         self.outputs: dict[RequestId, list[int]] = {}
         self.reports: dict[RequestId, list[RowReport]] = {}
 
@@ -22,6 +23,7 @@ class Driver:
         request_id = RequestId(name)
         cached = self.runner.submit(request_id, context, sampling, tokens_out)
         self.pending[request_id] = len(context) - cached
+        self.length[request_id] = len(context)
         self.outputs[request_id] = []
         self.reports[request_id] = []
         return cached
@@ -47,6 +49,12 @@ class Driver:
             if report.finish is not None:
                 del self.pending[row.request_id]
         self.runner.check()
+
+    def match_again(self) -> list[tuple[str, int]]:
+        matched = self.runner.match_again()
+        for request_id, computed in matched:
+            self.pending[request_id] = self.length[request_id] - computed
+        return matched
 
     def finish(self, names: Iterable[str] | None = None, chunk: int = 10**6) -> None:
         """All of them together until they end."""

@@ -84,6 +84,19 @@ class BlocksAndTwin(RuleBasedStateMachine):
             self.prefixes.setdefault(tuple(context[:end]), table[end // BLOCK - 1])
 
     @precondition(lambda self: self.contexts)
+    @rule(data=st.data())
+    def reuse(self, data: st.DataObject) -> None:
+        request_id = data.draw(st.sampled_from(sorted(self.contexts)))
+        context = self.contexts[request_id]
+        full = self.computed[request_id] // BLOCK
+        if len(self.blocks.table(request_id)) == full:
+            while (full + 1) * BLOCK < len(context) and tuple(context[: (full + 1) * BLOCK]) in self.prefixes:
+                full += 1
+            self.computed[request_id] = full * BLOCK
+        assert self.blocks.reuse(request_id, array("q", context)) == full * BLOCK
+        self.evictable = [block for block in self.evictable if not self.owners(block)]
+
+    @precondition(lambda self: self.contexts)
     @rule(data=st.data(), token=st.integers(0, 1))
     def append(self, data: st.DataObject, token: int) -> None:
         self.contexts[data.draw(st.sampled_from(sorted(self.contexts)))].append(token)

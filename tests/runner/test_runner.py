@@ -75,6 +75,23 @@ def test_a_shared_prefix_is_computed_once_and_changes_nothing() -> None:
     assert [report.cached for report in driver.reports[RequestId("second")]][:2] == [3 * BLOCK_TOKENS, 0]
 
 
+def test_of_a_burst_with_one_system_prompt_one_pays() -> None:
+    system = prompt(0, 4 * BLOCK_TOKENS)
+    questions = {str(seed): system + prompt(seed, 5) for seed in range(1, 4)}
+    driver = Driver(fresh())
+    for name, question in questions.items():
+        assert driver.submit(name, question, GREEDY) == 0
+    driver.step({"1": 2 * BLOCK_TOKENS})
+    assert driver.match_again() == [("2", 2 * BLOCK_TOKENS), ("3", 2 * BLOCK_TOKENS)]
+    driver.step({"1": 3, "2": 2 * BLOCK_TOKENS})
+    assert driver.match_again() == [("3", 4 * BLOCK_TOKENS)]  # "1" is in the middle of a block
+    driver.finish(chunk=6)
+    for name, question in questions.items():
+        assert driver.outputs[RequestId(name)] == alone(fresh(), question, GREEDY)
+        assert sum(report.prefilled for report in driver.reports[RequestId(name)]) == len(question) + 11
+    assert sum(report.cached for report in driver.reports[RequestId("3")]) == 4 * BLOCK_TOKENS
+
+
 def test_a_conversation_reuses_what_it_generated() -> None:
     context = prompt(5, 10)
     driver = Driver(fresh())

@@ -1,0 +1,60 @@
+"""Predictions are held against what a real engine takes; loads are what they say."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmhostd.compute.estimator import ProfiledEstimator
+from llmhostd.daemon.nodes import node_specs
+from llmhostd.domain.ids import ModelName
+from llmhostd.domain.model import ComputePrecision, KvPrecision, ModelSpec, ModelState, Slo
+from llmhostd.loader.safetensors import describe
+from llmhostd.worker.alone import load_alone, measure_alone
+from llmhostd.worker.measure import Measurement, MeasurePolicy
+from llmhostd.worker.verify import Deviation, Kind, mean_deviation, predict, random_loads, verify
+
+
+@given(seed=st.integers(0, 2**32), longest=st.integers(2, 200_000), each=st.integers(1, 20))
+def test_random_loads_fit_the_model_and_come_in_equal_shares(seed: int, longest: int, each: int) -> None:
+    loads = random_loads(seed, each, longest)
+    assert loads == random_loads(seed, each, longest)
+    for kind in Kind:
+        of_kind = [one for one in loads if one.kind is kind]
+        assert len(of_kind) == each
+        assert all(bool(one.prefill) is (kind is not Kind.DECODE) for one in of_kind)
+        assert all(bool(one.contexts) is (kind is not Kind.PREFILL) for one in of_kind)
+    for past, tokens in (row for one in loads for row in one.rows):
+        assert past >= 0
+        assert tokens >= 1
+        assert past + tokens <= longest
+
+
+def test_a_model_is_measured_and_verified_without_a_daemon(tiny_models_dir: Path) -> None:
+    path = tiny_models_dir / "tiny-llama"
+    shape = describe(path).shape(ComputePrecision.F32, KvPrecision.U8)
+    model = ModelSpec(name=ModelName("tiny"), shape=shape, slo=Slo(ttft_s=2.0, tpot_s=0.2))
+    (node,) = node_specs(())
+    hosted = load_alone(node, model, path)
+    seen: list[tuple[int, int]] = []
+    profile = measure_alone(hosted, node, lambda done, total: seen.append((done, total)))
+    assert hosted.state is ModelState.RESIDENT
+    assert [done for done, _ in seen] == list(range(1, seen[-1][1] + 1))
+    assert (profile.shape_key, profile.hardware_key) == (shape.key, node.hardware_key)
+
+    estimator = ProfiledEstimator(profile)
+    loads = random_loads(1, 3, shape.architecture.max_context_tokens)
+    deviations = verify(Measurement(hosted.running, MeasurePolicy()), estimator, loads, lambda: None)
+    assert [one.load for one in deviations] == loads
+    assert all(one.measured_s > 0 and one.predicted_s == predict(estimator, one.load) for one in deviations)
+    hosted.take_apart(ModelState.UNLOADING).unload()
+
+
+def test_the_mean_is_of_relative_errors_of_one_kind() -> None:
+    loads = random_loads(1, 2, 4096)
+    predicted = {Kind.PREFILL: 1.1, Kind.DECODE: 0.5, Kind.MIXED: 1.0}
+    deviations = [Deviation(load=one, predicted_s=predicted[one.kind], measured_s=1.0) for one in loads]
+    assert mean_deviation(deviations, Kind.PREFILL) == pytest.approx(0.1)
+    assert mean_deviation(deviations, Kind.DECODE) == pytest.approx(0.5)
+    assert mean_deviation(deviations, Kind.MIXED) == 0.0
