@@ -62,8 +62,8 @@ class Residual(NamedTuple):
 
     @property
     def hidden(self) -> int:
-        """Width, a multiple of 64."""
-        return -(-(self.constant + 1) // 64) * 64
+        """Width, a multiple of 128."""
+        return -(-(self.constant + 1) // 128) * 128
 
     def code(self, back: int) -> slice:
         """The code of the token so many places back (0: the current one)."""
@@ -80,7 +80,7 @@ def prose_architecture(family: str, vocab: int, contexts: int, layers: int) -> A
         heads=_KV_HEADS * _DISTANCES,
         kv_heads=_KV_HEADS,
         head_dim=_HEAD_DIM,
-        intermediate=-(-contexts // (layers * 64)) * 64,
+        intermediate=-(-contexts // (layers * 128)) * 128,
         vocab=vocab,
         max_context_tokens=8192,
         rope_theta=_ROPE_THETA,
