@@ -51,6 +51,10 @@ class Budget:
         """What it holds beside KV once it has run."""
         if instance.state is ModelState.RESIDENT and instance.reported_bytes:
             return instance.reported_bytes
+        return self.measured_bytes(instance)
+
+    def measured_bytes(self, instance: Instance) -> int:
+        """What a resident instance of its shape holds beside KV, as measured or else estimated."""
         profile = self._fleet.profile_of(instance)
         return (
             profile.resident_bytes if profile else int(instance.shape.weight_bytes * self._policy.unmeasured_overhead)
@@ -71,13 +75,15 @@ class Budget:
 
     def shortage_bytes(self, instance: Instance, newcomer: RequestLoad | None = None) -> int:
         """What its node lacks to let it run a newcomer too, even if all idle others gave way; 0 or less: it fits."""
+        beyond_bytes = self._beyond_free_bytes(instance, newcomer)
+        if beyond_bytes <= 0:
+            return beyond_bytes
         node = self._fleet.node_of(instance)
-        extra = (newcomer,) if newcomer else ()
-        grows_bytes = sum(self.need_bytes(instance, extra)) - node.promised.of(instance.id)
-        if grows_bytes <= node.promised.free_bytes:
-            return 0
-        idle_bytes = sum(node.promised.of(each.id) for each in self.idle_on(node, but=instance))
-        return grows_bytes - node.promised.free_bytes - idle_bytes
+        return beyond_bytes - sum(node.promised.of(each.id) for each in self.idle_on(node, but=instance))
+
+    def others_must_give_way(self, instance: Instance, newcomer: RequestLoad) -> bool:
+        """Whether a newcomer needs more than is free on its node."""
+        return self._beyond_free_bytes(instance, newcomer) > 0
 
     def never_fits(self, instance: Instance, newcomer: RequestLoad) -> bool:
         """Whether its node would be too small even if it were empty."""
@@ -148,6 +154,11 @@ class Budget:
         instance.granted_bytes = promise
         self.refresh(instance)
         return True
+
+    def _beyond_free_bytes(self, instance: Instance, newcomer: RequestLoad | None) -> int:
+        node = self._fleet.node_of(instance)
+        need_bytes = sum(self.need_bytes(instance, (newcomer,) if newcomer else ()))
+        return need_bytes - node.promised.of(instance.id) - node.promised.free_bytes
 
     def _kv_bytes(self, instance: Instance, requests: Iterable[RequestLoad]) -> int:
         """Eq. 2, with the mean output length of the model."""

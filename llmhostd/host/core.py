@@ -108,9 +108,11 @@ class HostMind:
         return self.placement.end(request, now, event.error) if request and request.submitted else []
 
     def _iterated(self, event: reports.IterationReported, now: float) -> list[HostAction]:
-        finished = mirror.advance(self.fleet, event)
         instance = self.fleet.instances.get(event.instance_id)
         actions: list[HostAction] = []
+        if instance is not None and instance.state is not ModelState.RESIDENT:
+            actions += self.residency.ran(instance, event, now)
+        finished = mirror.advance(self.fleet, event)
         for request in finished:
             actions += self.placement.end(request, now, f"{request.load.shape.id} finished")
         if instance is not None and (finished or self.budget.outgrown(instance)):

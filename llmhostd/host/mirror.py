@@ -9,7 +9,7 @@ RECENT_S = 1.0
 
 
 def advance(fleet: Fleet, event: IterationReported) -> list[LiveRequest]:
-    """Follow one iteration; returns the requests that it finished. Rows of requests that moved are late news."""
+    """Follow one iteration; returns the requests that it finished. Rows of requests that left are late news."""
     node, instance = fleet.nodes[event.node_id], fleet.instances.get(event.instance_id)
     ended_s = event.started_s + event.duration_s
     node.load.busy_until_s = ended_s
@@ -17,7 +17,6 @@ def advance(fleet: Fleet, event: IterationReported) -> list[LiveRequest]:
     forget_older(node, ended_s)
     if instance is None:
         return []
-    instance.load.first_run_s = 0.0
     instance.last_used_s = max(instance.last_used_s, ended_s)
     finished: list[LiveRequest] = []
     for row in event.rows:

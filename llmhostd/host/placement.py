@@ -1,6 +1,7 @@
 """What happens when a request gets a place?"""
 
 from llmhostd.domain.actions import HostAction
+from llmhostd.domain.model import ModelState
 from llmhostd.host.fleet import Fleet, LiveRequest
 from llmhostd.host.residency import Residency
 from llmhostd.host.routing import Offer
@@ -29,6 +30,9 @@ class Placement:
         if instance is None:
             return []
         instance.last_used_s = now
+        if instance.state is ModelState.COLD and not instance.load.requests:
+            self._fleet.remove(instance)
+            return self._residency.proceed(self._fleet.node_of(instance), now)
         return self._residency.settle(instance, now, because)
 
     def end(self, request: LiveRequest, now: float, because: str) -> list[HostAction]:

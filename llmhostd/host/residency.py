@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.actions import HostAction
 from llmhostd.domain.commands import LoadInstance, RestInstance, SubmitRequest, UnloadInstance
 from llmhostd.domain.model import ModelState
+from llmhostd.domain.reports import IterationReported
 from llmhostd.host.budget import Budget, Way
 from llmhostd.host.fleet import Fleet, LiveRequest, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance
@@ -30,6 +32,8 @@ class ResidencyPolicy:
     """Bytes of a checkpoint read and compiled per second."""
     unmeasured_profile_s: float = 5.0
     """Expected time to measure a shape that this hardware never ran."""
+    release_s: float = 0.4
+    """Expected time until those who give way have given back their memory."""
 
 
 class Residency:
@@ -45,6 +49,11 @@ class Residency:
         instance = self._fleet.draft(model, node, now)
         self._expect(instance, now)
         return instance
+
+    def ready_at_s(self, instance: Instance, newcomer: RequestLoad, now: float) -> float:
+        """Foretell when an instance could run a newcomer's first iteration."""
+        waits_s = self._policy.release_s if self._budget.others_must_give_way(instance, newcomer) else 0.0
+        return max(instance.load.ready_at_s, now) + waits_s
 
     def settle(self, instance: Instance, now: float, because: str) -> list[HostAction]:
         """Bring everything in line with what is assigned to an instance: promises, who gives way, loads, submissions.
@@ -124,6 +133,18 @@ class Residency:
         elif state is ModelState.RESIDENT:
             instance.load.first_run_s = 0.0
             instance.load.ready_at_s = min(instance.load.ready_at_s, now)
+
+    def ran(self, instance: Instance, event: IterationReported, now: float) -> list[HostAction]:
+        """Know by its work that an instance is resident: the first time, or when its rest was called off for work."""
+        if not any(row.request_id in instance.load.requests for row in event.rows):
+            return []
+        instance.resting = False
+        if not instance.move(ModelState.RESIDENT):
+            return []
+        instance.reported_bytes = max(instance.reported_bytes, self._budget.measured_bytes(instance))
+        instance.load.first_run_s = 0.0
+        instance.load.ready_at_s = min(instance.load.ready_at_s, now)
+        return self.settle(instance, now, f"{instance.id} runs")
 
     def measured(self, instance: Instance, now: float) -> None:
         """Plan with a first profile; what it took to measure is not held against the requests that waited for it."""

@@ -120,12 +120,12 @@ class Routing:
     def _offer(self, instance: Instance, request: RequestLoad, now: float) -> Offer:
         """Play its node forward with the request on it."""
         node = self._fleet.node_of(instance)
-        loading_s = max(0.0, instance.load.ready_at_s - now)
+        ready_at_s = self._residency.ready_at_s(instance, request, now)
+        loading_s = ready_at_s - now
         newcomer = request
         if loading_s > request.shape.grace_s and self._policy.cold_start_grace:
             newcomer = replace(request, shape=msgspec.structs.replace(request.shape, grace_s=loading_s))
-        picture = node.load
-        if instance.id not in picture.instances:
-            picture = NodeLoad(picture.busy_until_s, {**picture.instances, instance.id: instance.load})
+        there = replace(instance.load, ready_at_s=ready_at_s)
+        picture = NodeLoad(node.load.busy_until_s, {**node.load.instances, instance.id: there})
         verdict = validate(picture, instance.id, newcomer, now, self._shadow, self._scheduling)
         return Offer(instance, newcomer, verdict)

@@ -1,6 +1,7 @@
 """How does the mind look from outside, this second?"""
 
-from llmhostd.domain.model import Architecture, ModelState
+from llmhostd.checkpoints.tensors import parameter_count
+from llmhostd.domain.model import ModelState
 from llmhostd.domain.snapshot import InstanceSnapshot, ModelSnapshot, NodeSnapshot, RequestSnapshot
 from llmhostd.domain.words import Word
 from llmhostd.host.fleet import Fleet, LiveRequest, ModelRecord, NodeRecord
@@ -64,7 +65,7 @@ def _model(fleet: Fleet, model: ModelRecord) -> ModelSnapshot:
     return ModelSnapshot(
         name=model.spec.name,
         family=shape.architecture.family,
-        parameters=parameters_of(shape.architecture),
+        parameters=parameter_count(shape.architecture),
         weights=shape.weights,
         compute=shape.compute,
         kv=shape.kv,
@@ -115,11 +116,3 @@ def _phase(fleet: Fleet, request: LiveRequest) -> str:
     if not request.submitted or state not in (ModelState.WARM, ModelState.RESIDENT):
         return "loading"
     return "decode" if request.load.decoding else "prefill"
-
-
-def parameters_of(architecture: Architecture) -> int:
-    """Weights of a decoder-only transformer; norms and biases, a thousandth of it, left out."""
-    a = architecture
-    attention = a.hidden * a.head_dim * (2 * a.heads + 2 * a.kv_heads)
-    layer = attention + 3 * a.hidden * a.intermediate
-    return a.layers * layer + a.vocab * a.hidden * (1 if a.tied_embeddings else 2)

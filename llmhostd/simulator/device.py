@@ -1,0 +1,286 @@
+"""What does a node do when its mind says so, if everything takes the time that a profile says?
+
+Stands where worker, runner and engine stand in a real box: performs the actions of one node mind and reports upwards
+what a worker reports.
+"""
+
+from collections.abc import Callable, Mapping
+from math import exp
+from typing import Any, Protocol
+
+from llmhostd.domain import node_events as does
+from llmhostd.domain.commands import LoadInstance, NodeCommand, SubmitRequest
+from llmhostd.domain.ids import HardwareKey, InstanceId, RequestId, ShapeKey
+from llmhostd.domain.model import ModelState
+from llmhostd.domain.node_events import NodeAction, NodeEvent
+from llmhostd.domain.profile import Profile
+from llmhostd.domain.reports import (
+    InstanceReported,
+    IterationReported,
+    LoadFailed,
+    NodeReport,
+    ProfileMeasured,
+    RequestReturned,
+)
+from llmhostd.domain.words import Word
+from llmhostd.node.core import NodeMind
+from llmhostd.simulator.chance import Chance
+from llmhostd.simulator.faults import Misfortune
+from llmhostd.simulator.runner import BLOCK_TOKENS, CountingRunner
+
+
+class Physics(Word):
+    """How the simulated machine differs from its profile, and what no profile says."""
+
+    noise: float = 0.0
+    """Standard deviation of the logarithm of an iteration's time."""
+    loading_slowdown: float = 2.0
+    """Iterations take this many times longer while an instance loads on the same cores."""
+    kv_grow_s: float = 0.001
+    kv_shrink_s: float = 0.05
+    unload_s: float = 0.04
+    sample_s: float = 0.2
+    samples: int = 20
+    """Samples of a profile, and the time of each."""
+
+
+class Surroundings(Protocol):
+    """What a node needs of the world around it."""
+
+    def later(self, at_s: float, what: Callable[[float], None]) -> None:
+        """Call back at a time."""
+        ...
+
+    def report(self, report: NodeReport) -> None:
+        """Tell the host."""
+        ...
+
+    def decided(self, action: NodeAction) -> None:
+        """Take note of a decision."""
+        ...
+
+    def answer_tokens(self, request_id: RequestId) -> int:
+        """How long an answer will be."""
+        ...
+
+
+class Device:
+    """One simulated worker, from its start to its death."""
+
+    def __init__(
+        self,
+        mind: NodeMind,
+        profiles: Mapping[tuple[ShapeKey, HardwareKey], Profile],
+        physics: Physics,
+        noise: Chance,
+        misfortune: Misfortune,
+        world: Surroundings,
+    ) -> None:
+        self.mind = mind
+        self.alive = True
+        self._profiles = profiles
+        self._physics = physics
+        self._noise = noise
+        self._misfortune = misfortune
+        self._world = world
+        self._runners: dict[InstanceId, CountingRunner] = {}
+        self._where: dict[RequestId, CountingRunner] = {}
+        self._samples: dict[InstanceId, int] = {}
+        self._computing: InstanceId | None = None
+        self._loading: InstanceId | None = None
+        self._perform: dict[type[NodeAction], Callable[[Any, float], None]] = {
+            does.RunIteration: self._run_iteration,
+            does.ResizeKv: self._resize_kv,
+            does.BeginLoad: self._begin_load,
+            does.BeginRest: self._begin_rest,
+            does.BeginUnload: self._begin_unload,
+            does.RunProfileSample: self._run_profile_sample,
+            does.DropRequest: self._drop_request,
+            does.ReturnRequest: self._return_request,
+        }
+
+    def command(self, command: NodeCommand, now: float) -> None:
+        """Take a command of the host."""
+        if isinstance(command, LoadInstance):
+            profile = self._profiles[command.shape.key, self.mind.spec.hardware_key]
+            self._runners[command.instance_id] = CountingRunner(profile, command.shape.kv_bytes_per_token)
+        elif isinstance(command, SubmitRequest) and command.instance_id in self._runners:
+            runner = self._runners[command.instance_id]
+            runner.submit(command.request, self._world.answer_tokens(command.request.id))
+            self._where[command.request.id] = runner
+        self._tell(command, now)
+        self._go_on(now)
+
+    def die(self) -> InstanceId | None:
+        """Be gone; nothing that was under way ends. Says who was computing or loading."""
+        self.alive = False
+        return self._computing or self._loading
+
+    def _tell(self, event: NodeEvent, now: float) -> bool:
+        actions = self.mind.step(event, now)
+        for action in actions:
+            self._world.decided(action)
+            self._perform[type(action)](action, now)
+        return bool(actions)
+
+    def _go_on(self, now: float) -> None:
+        """Ask what to do until the device computes or there is nothing to do."""
+        while self._computing is None and self._tell(does.DeviceIdle(), now):
+            pass
+
+    def _later(self, at_s: float, what: Callable[[float], None]) -> None:
+        """Call back unless the worker has died by then, and let the mind go on."""
+
+        def wake(now: float) -> None:
+            if self.alive:
+                what(now)
+                self._go_on(now)
+
+        self._world.later(at_s, wake)
+
+    def _run_iteration(self, action: does.RunIteration, now: float) -> None:
+        runner = self._runners[action.instance_id]
+        duration_s = runner.seconds(action.rows) * exp(self._physics.noise * self._noise.normal())
+        duration_s *= self._misfortune.slowdown()
+        if self._loading:
+            duration_s *= self._physics.loading_slowdown
+        self._computing = action.instance_id
+
+        def ended(then: float) -> None:
+            self._computing = None
+            self._iterated(action, runner, now, then)
+
+        self._later(now + duration_s, ended)
+
+    def _iterated(self, action: does.RunIteration, runner: CountingRunner, started_s: float, now: float) -> None:
+        packed = not runner.resident
+        rows = runner.run(action.rows)
+        finished = [row.request_id for row in rows if row.finish]
+        for request_id in finished:
+            del self._where[request_id]
+        self._world.report(
+            IterationReported(
+                node_id=self.mind.spec.id,
+                instance_id=action.instance_id,
+                started_s=started_s,
+                duration_s=now - started_s,
+                predicted_s=action.predicted_s,
+                rows=rows,
+                because=action.because,
+            )
+        )
+        if packed or finished:
+            self._report(action.instance_id, ModelState.RESIDENT)
+        done = tuple(
+            does.RowDone(
+                request_id=row.request_id, computed_tokens=plan.tokens, new_tokens=len(row.tokens), finish=row.finish
+            )
+            for row, plan in zip(rows, action.rows, strict=True)
+        )
+        self._tell(does.IterationDone(instance_id=action.instance_id, duration_s=now - started_s, rows=done), now)
+
+    def _resize_kv(self, action: does.ResizeKv, now: float) -> None:
+        runner = self._runners[action.instance_id]
+        takes_s = self._physics.kv_grow_s if action.kv_blocks > runner.kv_blocks else self._physics.kv_shrink_s
+        self._computing = action.instance_id
+
+        def ended(then: float) -> None:
+            self._computing = None
+            runner.kv_blocks = action.kv_blocks
+            self._report(action.instance_id, ModelState.RESIDENT if runner.resident else ModelState.WARM)
+            self._tell(does.KvResized(instance_id=action.instance_id, kv_blocks=action.kv_blocks), then)
+
+        self._later(now + takes_s, ended)
+
+    def _begin_load(self, action: does.BeginLoad, now: float) -> None:
+        runner, fails = self._runners[action.instance_id], self._misfortune.load_fails()
+        self._loading = action.instance_id
+        ended = self._load_failed if fails else self._loaded
+        self._later(now + runner.profile.load_s, lambda then: ended(action.instance_id, then))
+
+    def _begin_rest(self, action: does.BeginRest, now: float) -> None:
+        runner = self._runners[action.instance_id]
+        runner.rest()
+        self._loading = action.instance_id
+        self._later(now + runner.profile.load_s, lambda then: self._loaded(action.instance_id, then))
+
+    def _loaded(self, instance_id: InstanceId, now: float) -> None:
+        runner = self._runners[instance_id]
+        self._loading = None
+        self._report(instance_id, ModelState.WARM)
+        loaded = does.InstanceLoaded(
+            instance_id=instance_id,
+            held_bytes=runner.held_bytes,
+            kv_bytes_per_block=runner.block_bytes,
+            block_tokens=BLOCK_TOKENS,
+        )
+        self._tell(loaded, now)
+
+    def _load_failed(self, instance_id: InstanceId, now: float) -> None:
+        self._loading = None
+        self._forget_runner(instance_id)
+        error = "model.safetensors: tensor lm_head.weight is missing"
+        self._world.report(LoadFailed(node_id=self.mind.spec.id, instance_id=instance_id, error=error))
+        self._tell(does.InstanceGone(instance_id=instance_id), now)
+
+    def _begin_unload(self, action: does.BeginUnload, now: float) -> None:
+        def ended(then: float) -> None:
+            self._report(action.instance_id, ModelState.COLD)
+            self._forget_runner(action.instance_id)
+            self._tell(does.InstanceGone(instance_id=action.instance_id), then)
+
+        self._later(now + self._physics.unload_s, ended)
+
+    def _run_profile_sample(self, action: does.RunProfileSample, now: float) -> None:
+        self._computing = action.instance_id
+
+        def ended(then: float) -> None:
+            self._computing = None
+            runner = self._runners[action.instance_id]
+            done = self._samples[action.instance_id] = self._samples.get(action.instance_id, 0) + 1
+            if not runner.resident:
+                runner.resident = True
+                self._report(action.instance_id, ModelState.RESIDENT)
+            if done >= self._physics.samples:
+                del self._samples[action.instance_id]
+                self._measured(action.instance_id, runner.profile, then)
+
+        self._later(now + self._physics.sample_s, ended)
+
+    def _measured(self, instance_id: InstanceId, profile: Profile, now: float) -> None:
+        measured = ProfileMeasured(node_id=self.mind.spec.id, instance_id=instance_id, profile=profile)
+        self._world.report(measured)
+        self._tell(does.ProfileUpdated(instance_id=instance_id, profile=profile), now)
+
+    def _drop_request(self, action: does.DropRequest, now: float) -> None:  # noqa: ARG002 - as the others
+        self._forget(action.request_id)
+
+    def _return_request(self, action: does.ReturnRequest, now: float) -> None:  # noqa: ARG002 - as the others
+        if self._forget(action.request_id):
+            returned = RequestReturned(node_id=self.mind.spec.id, request_id=action.request_id, because=action.because)
+            self._world.report(returned)
+
+    def _forget(self, request_id: RequestId) -> bool:
+        """Whether there was anything to forget: of those whose instance is gone, the host has heard already."""
+        runner = self._where.pop(request_id, None)
+        if runner is not None:
+            runner.drop(request_id)
+        return runner is not None
+
+    def _forget_runner(self, instance_id: InstanceId) -> None:
+        runner = self._runners.pop(instance_id)
+        self._where = {key: each for key, each in self._where.items() if each is not runner}
+
+    def _report(self, instance_id: InstanceId, state: ModelState) -> None:
+        """Report state and size, as they are now; nothing is held of what is gone."""
+        runner, gone = self._runners[instance_id], state is ModelState.COLD
+        self._world.report(
+            InstanceReported(
+                node_id=self.mind.spec.id,
+                instance_id=instance_id,
+                state=state,
+                held_bytes=0 if gone else runner.held_bytes,
+                kv_bytes=0 if gone else runner.kv_blocks * runner.block_bytes,
+                kv_used_bytes=0 if gone else runner.kv_used_bytes,
+            )
+        )

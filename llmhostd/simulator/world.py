@@ -1,0 +1,179 @@
+"""What happens next in a simulated box?
+
+A heap of (time, sequence, what): one host mind, its node minds and their devices, callers who ask and sometimes leave.
+Things at the same time happen in the order in which they were caused.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import blake2b
+from heapq import heappop, heappush
+
+import msgspec
+
+from llmhostd.domain.actions import HostAction, QuarantineModel, RefuseRequest
+from llmhostd.domain.commands import NodeCommand, SubmitRequest
+from llmhostd.domain.events import ClockTicked, HostEvent, ModelAdded, ProfileKnown, RequestArrived, RequestCancelled
+from llmhostd.domain.hardware import NodeSpec
+from llmhostd.domain.ids import NodeId, RequestId
+from llmhostd.domain.node_events import NodeAction
+from llmhostd.domain.reports import IterationReported, NodeDown, NodeReport, NodeUp
+from llmhostd.host import invariants as host_invariants
+from llmhostd.host.core import HostMind
+from llmhostd.node import invariants as node_invariants
+from llmhostd.node.core import NodeMind
+from llmhostd.simulator.box import Box
+from llmhostd.simulator.callers import Callers
+from llmhostd.simulator.chance import Chance, Purpose
+from llmhostd.simulator.device import Device, Physics
+from llmhostd.simulator.faults import Misfortune
+from llmhostd.simulator.workload import SimulatedRequest
+
+TICK_S = 1.0
+QUIET_S = 900.0
+"""When nothing but ticks happened for so long, nothing else ever will: whoever still waits is lost."""
+
+
+class World:
+    """One simulated box, from its first request to its last token."""
+
+    def __init__(
+        self,
+        box: Box,
+        requests: Sequence[SimulatedRequest],
+        *,
+        seed: int,
+        physics: Physics,
+        misfortune: Misfortune,
+        check_every: int,
+        measured: bool = True,
+    ) -> None:
+        """`measured`: profiles are known from the start. `check_every`: steps of the host between two full checks."""
+        self.now = 0.0
+        self.host = HostMind(box.nodes)
+        self.callers = Callers(requests)
+        self.counts: Counter[str] = Counter()
+        """Decisions and reports by name, and `deaths`."""
+        self.computed_s = 0.0
+        """Device time, over all nodes."""
+        self._box = box
+        self._physics = physics
+        self._misfortune = misfortune
+        self._check_every = check_every
+        self._noise = Chance(seed, Purpose.NOISE)
+        self._profiles = {(each.shape_key, each.hardware_key): each for each in box.profiles}
+        self._devices: dict[NodeId, Device] = {}
+        self._heap: list[tuple[float, int, Callable[[float], None]]] = []
+        self._caused = self._steps = 0
+        self._active_s = 0.0
+        self._digest = blake2b(digest_size=8)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._begin(requests, measured=measured)
+
+    @property
+    def digest(self) -> str:
+        """Of every decision so far, and when it was taken."""
+        return self._digest.hexdigest()
+
+    def run(self) -> None:
+        """Let everything happen, until every caller has an answer."""
+        while self._heap and self.callers.waiting and self.now - self._active_s < QUIET_S:
+            self.now, _, what = heappop(self._heap)
+            what(self.now)
+
+    def later(self, at_s: float, what: Callable[[float], None]) -> None:
+        """Let something happen at a time."""
+        self._caused += 1
+        heappush(self._heap, (at_s, self._caused, what))
+
+    def report(self, report: NodeReport) -> None:
+        """Tell the host, next."""
+        self.later(self.now, lambda _: self._tell(report))
+
+    def decided(self, action: NodeAction | HostAction) -> None:
+        """Take note of a decision."""
+        self.counts[type(action).__name__] += 1
+        self._digest.update(self._encoder.encode((self.now, action)))
+
+    def answer_tokens(self, request_id: RequestId) -> int:
+        """How long an answer will be."""
+        return self.callers.observations[request_id].asked.output_tokens
+
+    def _begin(self, requests: Sequence[SimulatedRequest], *, measured: bool) -> None:
+        for spec in self._box.nodes:
+            self._start_worker(spec, 0.0)
+        for model in self._box.models:
+            self._tell(ModelAdded(spec=model))
+        for profile in self._box.profiles if measured else ():
+            self._tell(ProfileKnown(profile=profile))
+        for one in requests:
+            self.later(one.shape.arrived_s, partial(self._arrive, one))
+        self.later(TICK_S, self._tick)
+
+    def _tell(self, event: HostEvent) -> None:
+        """Let the host mind hear something, and do what it says."""
+        if isinstance(event, IterationReported):
+            self.computed_s += event.duration_s
+            self.callers.streamed(event, self.now)
+        if not isinstance(event, ClockTicked):
+            self._active_s = self.now
+        for action in self.host.step(event, self.now):
+            self.decided(action)
+            self._perform(action)
+        self._check()
+
+    def _perform(self, action: HostAction) -> None:
+        match action:
+            case RefuseRequest():
+                self.callers.refused(action)
+            case QuarantineModel():
+                pass
+            case _:
+                if isinstance(action, SubmitRequest):
+                    self.callers.submitted(action)
+                self.later(self.now, partial(self._command, action))
+
+    def _command(self, command: NodeCommand, now: float) -> None:
+        """Deliver a command; one to a worker that has died meanwhile is lost, as on a broken socket."""
+        device = self._devices[command.node_id]
+        if device.alive:
+            device.command(command, now)
+
+    def _check(self) -> None:
+        self._steps += 1
+        if self._steps % self._check_every:
+            host_invariants.check_counts(self.host)
+            return
+        host_invariants.check(self.host)
+        for device in self._devices.values():
+            if device.alive:
+                node_invariants.check(device.mind)
+
+    def _arrive(self, one: SimulatedRequest, now: float) -> None:
+        patience_s = self._misfortune.leaves_after_s()
+        if patience_s is not None:
+            self.later(now + patience_s, lambda _: self._leave(one.shape.id))
+        self._tell(RequestArrived(request=one.shape))
+
+    def _leave(self, request_id: RequestId) -> None:
+        if self.callers.leave(request_id):
+            self._tell(RequestCancelled(request_id=request_id))
+
+    def _tick(self, now: float) -> None:
+        self._tell(ClockTicked())
+        self.later(now + TICK_S, self._tick)
+
+    def _start_worker(self, spec: NodeSpec, now: float) -> None:
+        device = Device(NodeMind(spec), self._profiles, self._physics, self._noise, self._misfortune, self)
+        self._devices[spec.id] = device
+        death_s = self._misfortune.next_death_s(now)
+        if death_s is not None:
+            self.later(death_s, lambda _: self._kill(device))
+        self._tell(NodeUp(node_id=spec.id, memory_bytes=spec.memory_bytes))
+
+    def _kill(self, device: Device) -> None:
+        spec = device.mind.spec
+        self.counts["deaths"] += 1
+        self._tell(NodeDown(node_id=spec.id, suspect=device.die(), because="killed by signal 9"))
+        self.later(self.now + self._misfortune.faults.restart_s, partial(self._start_worker, spec))
