@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders
 
-from llmhostd.domain.errors import CheckpointError
+from llmhostd.domain.errors import CallerError, CheckpointError
 from llmhostd.text.chat_template import ChatTemplate, read_templates
 from llmhostd.text.detokenize import ByteLevelDetokenizer, Detokenizer, WindowDetokenizer, byte_level_texts
 from llmhostd.text.template_process import TemplateProcess
@@ -40,8 +40,14 @@ class ModelTokenizer:
         self.vocab = tokenizer.get_vocab_size(with_added_tokens=True)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return token ids. A rendered chat template already has its special tokens: pass False for it."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        """Return token ids. A rendered chat template already has its special tokens: pass False for it.
+
+        Raises CallerError for text that no encoding can hold.
+        """
+        try:
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        except TypeError as error:  # what the library makes of a lone surrogate
+            raise CallerError("the text is not Unicode: it holds half of a surrogate pair") from error
         return ids
 
     def decode(self, token_ids: Iterable[int]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from llmhostd.demo.vocabulary import ASSISTANT_ID, BOS_ID, EOS_ID
-from llmhostd.domain.errors import CheckpointError
+from llmhostd.domain.errors import CallerError, CheckpointError
 from llmhostd.text.cache import TokenizerCache, TokenizerPolicy
 from llmhostd.text.template_process import TemplateProcess
 from llmhostd.text.tokenizer import read_tokenizer
@@ -44,6 +44,11 @@ def test_a_chat_becomes_tokens(checkpoint: Path, process: TemplateProcess) -> No
     text = tokenizer.chat_template.render([{"role": "user", "content": "words"}])
     ids = tokenizer.encode(text, add_special_tokens=False)
     assert (ids[0], ids[-1]) == (BOS_ID, ASSISTANT_ID)
+
+
+def test_half_of_a_surrogate_pair_is_the_callers_error(checkpoint: Path, process: TemplateProcess) -> None:
+    with pytest.raises(CallerError, match="half of a surrogate pair"):
+        read_tokenizer(checkpoint, "wren", process).encode("\ud83d")
 
 
 def test_all_ids_that_end_an_answer(checkpoint: Path, process: TemplateProcess) -> None:
