@@ -10,6 +10,7 @@ import click
 from llmhostd import __version__
 
 COMMANDS = {
+    "serve": ("serve:serve", "Run the daemon."),
     "top": ("top:top", "Watch nodes, instances and requests on a terminal."),
     "models": ("models:models", "Add, list, pull and remove models."),
     "run": ("run:run", "Ask a model and stream its answer to the terminal."),
