@@ -21,6 +21,7 @@ from llmhostd.compute.estimator import CorrectionPolicy
 from llmhostd.compute.iteration_plan import SchedulingPolicy
 from llmhostd.compute.shadow_validation import ShadowPolicy
 from llmhostd.domain.errors import OperatorError
+from llmhostd.engines.supervisor import SupervisorPolicy
 from llmhostd.host.best_effort import BestEffortPolicy
 from llmhostd.host.budget import BudgetPolicy
 from llmhostd.host.policies import HostPolicies
@@ -29,6 +30,7 @@ from llmhostd.host.refusal import RefusalPolicy
 from llmhostd.host.residency import ResidencyPolicy
 from llmhostd.host.routing import RoutingPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
+from llmhostd.memory.kv_watermark import WatermarkPolicy
 from llmhostd.state.policy import PrecisionPolicy, SloPolicy
 from llmhostd.text.cache import TokenizerPolicy
 from llmhostd.text.template_process import TemplatePolicy
@@ -90,6 +92,8 @@ class Config:
     shadow: ShadowPolicy = field(default_factory=ShadowPolicy)
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     correction: CorrectionPolicy = field(default_factory=CorrectionPolicy)
+    watermark: WatermarkPolicy = field(default_factory=WatermarkPolicy)
+    supervision: SupervisorPolicy = field(default_factory=SupervisorPolicy)
     nodes: tuple[NodeSettings, ...] = ()
 
     def host_policies(self) -> HostPolicies:

@@ -8,10 +8,10 @@ from litestar.params import Parameter
 from litestar.types import ASGIApp
 
 from llmhostd.api.errors import decode_body
+from llmhostd.api.injected import Host, Policy
 from llmhostd.api.openapi import documented
-from llmhostd.api.policy import HttpPolicy
 from llmhostd.api.respond import EventFeed
-from llmhostd.api.service import ModelRegistration, Service
+from llmhostd.api.service import ModelRegistration
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.snapshot import (
@@ -34,37 +34,37 @@ class Accepted(msgspec.Struct):
 
 
 @get("/api/v1/host", operation_id="get_host", summary="The daemon itself")
-async def get_host(service: Service) -> HostSnapshot:
+async def get_host(service: Host) -> HostSnapshot:
     """Counts since it started."""
     return service.host()
 
 
 @get("/api/v1/models", operation_id="list_model_states", summary="Models, with states and promises")
-async def list_model_states(service: Service) -> list[ModelSnapshot]:
+async def list_model_states(service: Host) -> list[ModelSnapshot]:
     """By name."""
     return service.models()
 
 
 @get("/api/v1/nodes", operation_id="list_nodes", summary="Nodes, with their memory and load")
-async def list_nodes(service: Service) -> list[NodeSnapshot]:
+async def list_nodes(service: Host) -> list[NodeSnapshot]:
     """In the order of the configuration."""
     return service.nodes()
 
 
 @get("/api/v1/instances", operation_id="list_instances", summary="Loaded models")
-async def list_instances(service: Service) -> list[InstanceSnapshot]:
+async def list_instances(service: Host) -> list[InstanceSnapshot]:
     """In order of loading."""
     return service.instances()
 
 
 @get("/api/v1/requests", operation_id="list_requests", summary="Live requests, least headroom first")
-async def list_requests(service: Service) -> list[RequestSnapshot]:
+async def list_requests(service: Host) -> list[RequestSnapshot]:
     """Finished ones are in the metrics only."""
     return service.requests()
 
 
 @get("/api/v1/profiles", operation_id="list_profiles", summary="Measured profiles")
-async def list_profiles(service: Service) -> list[Profile]:
+async def list_profiles(service: Host) -> list[Profile]:
     """Of every (model shape, hardware) pair."""
     return service.profiles()
 
@@ -76,7 +76,7 @@ async def list_profiles(service: Service) -> list[Profile]:
     summary="Add a model, or replace the one of that name",
     opt=documented(body=ModelRegistration),
 )
-async def register_model(body: bytes, service: Service) -> ModelSnapshot:
+async def register_model(body: bytes, service: Host) -> ModelSnapshot:
     """Reads and checks the checkpoint in a directory of this machine; its weights stay where they are."""
     return await service.register(decode_body(body, ModelRegistration))
 
@@ -88,7 +88,7 @@ async def register_model(body: bytes, service: Service) -> ModelSnapshot:
     summary="Forget a model",
     opt=documented(errors=(404,)),
 )
-async def remove_model(name: str, service: Service) -> None:
+async def remove_model(name: str, service: Host) -> None:
     """What runs, runs to its end; files stay."""
     await service.remove(ModelName(name))
 
@@ -100,7 +100,7 @@ async def remove_model(name: str, service: Service) -> None:
     summary="Load a model before anybody asks",
     opt=documented(errors=(404,)),
 )
-async def load_model(name: str, service: Service) -> Accepted:
+async def load_model(name: str, service: Host) -> Accepted:
     """Load it where it fits."""
     service.load(ModelName(name))
     return Accepted()
@@ -113,7 +113,7 @@ async def load_model(name: str, service: Service) -> Accepted:
     summary="Unload a model's instances once they are idle",
     opt=documented(errors=(404,)),
 )
-async def unload_model(name: str, service: Service) -> Accepted:
+async def unload_model(name: str, service: Host) -> Accepted:
     """Give its memory back."""
     service.unload(ModelName(name))
     return Accepted()
@@ -126,7 +126,7 @@ async def unload_model(name: str, service: Service) -> Accepted:
     summary="Let a quarantined model try again",
     opt=documented(errors=(404,)),
 )
-async def release_model(name: str, service: Service) -> Accepted:
+async def release_model(name: str, service: Host) -> Accepted:
     """After an operator looked at it."""
     service.release(ModelName(name))
     return Accepted()
@@ -139,8 +139,8 @@ async def release_model(name: str, service: Service) -> Accepted:
     opt=documented(answer=Decision, streams=True),
 )
 async def follow_decisions(
-    service: Service,
-    policy: HttpPolicy,
+    service: Host,
+    policy: Policy,
     last_event_id: Annotated[str, Parameter(header="Last-Event-ID", description="Go on behind this event.")] = "",
 ) -> ASGIApp:
     """The last ones first, then each as it is made; what nodes ran is sampled."""

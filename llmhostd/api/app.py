@@ -12,6 +12,7 @@ from llmhostd import __version__
 from llmhostd.api import admin, openai
 from llmhostd.api.auth import Gate
 from llmhostd.api.errors import error_response
+from llmhostd.api.injected import Host, Registry
 from llmhostd.api.metrics import CONTENT_TYPE, exposition
 from llmhostd.api.openapi import openapi_document
 from llmhostd.api.policy import HttpPolicy
@@ -32,14 +33,14 @@ async def healthz() -> str:
 
 
 @get("/readyz", operation_id="readyz", summary="Whether it serves", media_type=MediaType.TEXT, opt={"errors": (503,)})
-async def readyz(service: Service) -> Response[str]:
+async def readyz(service: Host) -> Response[str]:
     """503 with the reason until a node is up, and while draining."""
     why_not = service.ready()
     return Response(f"{why_not or 'ready'}\n", status_code=503 if why_not else 200, media_type=MediaType.TEXT)
 
 
 @get("/metrics", operation_id="metrics", summary="For Prometheus", media_type=MediaType.TEXT)
-async def metrics(registry: CollectorRegistry) -> Response[bytes]:
+async def metrics(registry: Registry) -> Response[bytes]:
     """Counters, histograms and gauges."""
     return Response(exposition(registry), media_type=CONTENT_TYPE)
 

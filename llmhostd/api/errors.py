@@ -1,17 +1,16 @@
 """Which status and which words does each error get? One table; everything leaves in OpenAI's shape."""
 
-import difflib
 import http
 import logging
 import math
 import re
-from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
+from llmhostd.api.nearest import nearest
 from llmhostd.api.service import RefusedError
 from llmhostd.domain.actions import Refusal
 from llmhostd.domain.errors import CallerError, CheckpointError, LlmhostdError, OperatorError, UnknownModelError
@@ -109,15 +108,6 @@ def decode_body(raw: bytes, kind: type[_Body]) -> _Body:
         raise _named(str(error), kind) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CallerError(f"the body is not JSON: {str(error) or 'nested too deeply'}") from error
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the nearest known name, or all of a few; empty when there are none."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return f"; there are: {', '.join(names[:10])}" if names else ""
 
 
 def _named(message: str, kind: type) -> CallerError:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
@@ -20,6 +20,7 @@ class RequestMetrics:
     """Counters and histograms of requests, by model."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # twice the lines, for what nobody asks
         self.registry = CollectorRegistry()
         self._ended = Counter(
             "llmhostd_requests", "Requests by how they ended.", ["model", "outcome"], registry=self.registry

@@ -12,11 +12,11 @@ from llmhostd.api import answers
 from llmhostd.api.answers import Gathered, ModelCard, ModelList
 from llmhostd.api.convert import chat_ask, completion_ask
 from llmhostd.api.errors import decode_body
+from llmhostd.api.injected import Host, Policy
 from llmhostd.api.openapi import documented
-from llmhostd.api.policy import HttpPolicy
 from llmhostd.api.respond import Render, StreamedAnswer, WholeAnswer
 from llmhostd.api.schemas import ChatRequest, CompletionRequest
-from llmhostd.api.service import Completion, Service, TokenUsage
+from llmhostd.api.service import Completion, TokenUsage
 from llmhostd.api.sse import ChatChunks, ChunkWriter, Head, TextChunks
 from llmhostd.domain.ids import ModelName
 
@@ -28,7 +28,7 @@ from llmhostd.domain.ids import ModelName
     summary="Answer a conversation",
     opt=documented(body=ChatRequest, answer=answers.ChatCompletion, streams=True),
 )
-async def chat_completions(body: bytes, service: Service, policy: HttpPolicy) -> ASGIApp:
+async def chat_completions(body: bytes, service: Host, policy: Policy) -> ASGIApp:
     """OpenAI's chat completions, streamed or whole. What cannot be in time is refused at once with 429."""
     request = decode_body(body, ChatRequest)
     completion = await service.complete(chat_ask(request))
@@ -46,7 +46,7 @@ async def chat_completions(body: bytes, service: Service, policy: HttpPolicy) ->
     summary="Continue a text",
     opt=documented(body=CompletionRequest, answer=answers.TextCompletion, streams=True),
 )
-async def completions(body: bytes, service: Service, policy: HttpPolicy) -> ASGIApp:
+async def completions(body: bytes, service: Host, policy: Policy) -> ASGIApp:
     """OpenAI's plain completions of texts or token ids, streamed or whole."""
     request = decode_body(body, CompletionRequest)
     completion = await service.complete(completion_ask(request))
@@ -58,7 +58,7 @@ async def completions(body: bytes, service: Service, policy: HttpPolicy) -> ASGI
 
 
 @get("/v1/models", operation_id="list_models", summary="All models that can be asked for")
-async def list_models(service: Service) -> ModelList:
+async def list_models(service: Host) -> ModelList:
     """OpenAI's list; `/api/v1/models` says more."""
     return ModelList("list", [_card(service, one.name) for one in service.models()])
 
@@ -69,12 +69,12 @@ async def list_models(service: Service) -> ModelList:
     summary="One model",
     opt=documented(errors=(404,)),
 )
-async def get_model(name: str, service: Service) -> ModelCard:
+async def get_model(name: str, service: Host) -> ModelCard:
     """OpenAI's card of a model."""
     return _card(service, ModelName(name))
 
 
-def _card(service: Service, name: ModelName) -> ModelCard:
+def _card(service: Host, name: ModelName) -> ModelCard:
     return ModelCard(id=name, object="model", created=service.created_unix_s(name), owned_by="llmhostd")
 
 
@@ -86,7 +86,7 @@ def _include_usage(request: ChatRequest | CompletionRequest) -> bool:
     return request.stream_options is not None and request.stream_options.include_usage
 
 
-def _streamed(completion: Completion, writer: ChunkWriter, policy: HttpPolicy) -> StreamedAnswer:
+def _streamed(completion: Completion, writer: ChunkWriter, policy: Policy) -> StreamedAnswer:
     return StreamedAnswer(completion, writer, policy.first_byte_s)
 
 

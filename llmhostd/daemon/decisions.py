@@ -100,8 +100,8 @@ class DecisionFeed:
         self.recent.append(decision)
         for follower in self.followers:
             follower.put(decision)
-        if not isinstance(told, _ROUTINE):
-            log.info("%s %s: %s", decision.kind, decision.subject, decision.because)
+        level = logging.DEBUG if isinstance(told, _ROUTINE) else logging.INFO
+        log.log(level, "%s %s: %s", decision.kind, decision.subject, decision.because)
 
 
 def _subject(told: Told) -> str:

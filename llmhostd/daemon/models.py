@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from llmhostd.api.errors import nearest
+from llmhostd.api.nearest import nearest
 from llmhostd.domain.errors import UnknownModelError
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.model import ModelSpec

@@ -78,14 +78,9 @@ class LiveRequests:
             self._tally.ended(request, FinishReason.CANCELLED)
         return request is not None
 
-    async def wait_for_none(self, timeout_s: float) -> bool:
-        """Wait until nobody is served; False when some still are after that time."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._empty.wait()
-        except TimeoutError:
-            return False
-        return True
+    async def wait_for_none(self) -> None:
+        """Wait until nobody is served."""
+        await self._empty.wait()
 
     def fail_all(self, because: str) -> None:
         """Tell everybody that the daemon stops now."""

@@ -1,0 +1,87 @@
+"""How is a daemon put together? The only constructor."""
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmhostd.api.metrics import RequestMetrics
+from llmhostd.config import Config
+from llmhostd.daemon.decisions import DecisionFeed
+from llmhostd.daemon.executors import Executor
+from llmhostd.daemon.listeners import bind
+from llmhostd.daemon.loop import HostLoop
+from llmhostd.daemon.models import Models
+from llmhostd.daemon.nodes import has_bf16
+from llmhostd.daemon.records import Records
+from llmhostd.daemon.reports import Reports
+from llmhostd.daemon.requests import LiveRequests
+from llmhostd.daemon.service import Daemon
+from llmhostd.daemon.submission import Submission
+from llmhostd.daemon.tally import Tally
+from llmhostd.daemon.texts import Texts
+from llmhostd.domain.hardware import NodeSpec
+from llmhostd.domain.ids import NodeId
+from llmhostd.domain.words import Message
+from llmhostd.engines.frames import StartFrame
+from llmhostd.engines.supervisor import WorkerSupervisor
+from llmhostd.host.core import HostMind
+from llmhostd.text.cache import TokenizerCache
+from llmhostd.text.template_process import TemplateProcess
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a daemon is made of, as far as its beginning and its end must know."""
+
+    config: Config
+    nodes: Sequence[NodeSpec]
+    listeners: list[socket.socket]
+    workers: dict[NodeId, WorkerSupervisor]
+    models: Models
+    records: Records
+    texts: Texts
+    requests: LiveRequests
+    feed: DecisionFeed
+    metrics: RequestMetrics
+    reports: Reports
+    loop: HostLoop
+    service: Daemon
+
+
+def compose(config: Config, nodes: Sequence[NodeSpec], state_dir: Path) -> Parts:
+    """Make every part and connect them; nothing runs yet. Raises OperatorError. Within a running event loop."""
+    listeners = bind(config.http, state_dir)
+    records = Records(state_dir)
+    metrics = RequestMetrics()
+    tally = Tally(metrics, records.usage)
+    requests = LiveRequests(tally)
+    feed = DecisionFeed(config.http.max_event_streams)
+    models = Models(config.slo, config.precision, bf16_hardware=has_bf16())
+    process = TemplateProcess(config.templates)
+    texts = Texts(process, TokenizerCache(process, config.tokenizers))
+    mind = HostMind(nodes, config.host_policies())
+    workers: dict[NodeId, WorkerSupervisor] = {}
+
+    def send(node_id: NodeId, message: Message) -> None:
+        workers[node_id].send(message)
+
+    loop = HostLoop(mind, requests, feed, Executor(models, requests, send))
+    reports = Reports(loop, records)
+    for spec in nodes:
+        start = StartFrame(
+            spec=spec,
+            scheduling=config.scheduling,
+            kv_demand=config.kv_demand,
+            watermark=config.watermark,
+            correction=config.correction,
+        )
+        workers[spec.id] = WorkerSupervisor(start, reports.hear, config.supervision)
+    submission = Submission(models, texts, requests, loop, config.http.max_live_requests)
+    service = Daemon(
+        mind=mind, loop=loop, models=models, records=records, texts=texts, feed=feed, tally=tally,
+        submission=submission,
+    )  # fmt: skip
+    return Parts(
+        config, nodes, listeners, workers, models, records, texts, requests, feed, metrics, reports, loop, service
+    )

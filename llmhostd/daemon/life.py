@@ -1,0 +1,164 @@
+"""How does the daemon begin, drain and end?"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llmhostd.api.exposure import check_exposure
+from llmhostd.config import Config
+from llmhostd.daemon.compose import Parts, compose
+from llmhostd.daemon.listeners import address_of
+from llmhostd.daemon.nodes import node_specs
+from llmhostd.daemon.systemd import Notifier
+from llmhostd.domain.errors import OperatorError
+from llmhostd.domain.events import ModelAdded, ProfileKnown, WarmUpAsked
+from llmhostd.domain.hardware import NodeSpec
+from llmhostd.state.lock import own_state
+
+if TYPE_CHECKING:
+    from llmhostd.daemon.server import Server
+
+log = logging.getLogger(__name__)
+
+Running = list["asyncio.Task[None]"]
+"""What must run until the end: a part that ends earlier ends the daemon."""
+
+
+def run(config: Config, state_dir: Path) -> None:
+    """Serve until SIGTERM or SIGINT. Raises OperatorError for what only whoever runs the box can mend."""
+    check_exposure(config.http)
+    nodes = node_specs(config.nodes)
+    with own_state(state_dir):
+        asyncio.run(_live(config, nodes, state_dir))
+
+
+async def _live(config: Config, nodes: Sequence[NodeSpec], state_dir: Path) -> None:
+    """Begin, serve, drain, end."""
+    stop, hurry = _signals()
+    notifier = Notifier()
+    parts = compose(config, nodes, state_dir)
+    # Workers start first: their engines load while this process imports its web framework.
+    running: Running = [asyncio.create_task(worker.run()) for worker in parts.workers.values()]
+    try:
+        introduce(parts)
+        server = await asyncio.to_thread(_make_server, parts)
+        running += [
+            asyncio.create_task(server.listen()),
+            asyncio.create_task(parts.loop.tick()),
+            asyncio.create_task(parts.records.flush_often(config.daemon.usage_flush_s)),
+            asyncio.create_task(_feed_watchdog(notifier)),
+        ]
+        for begun in (server.listening, parts.reports.node_up):
+            await _until(running, begun, stop)
+        if not stop.is_set():
+            _say_ready(parts, notifier)
+            await _until(running, stop)
+        await _drain(parts, notifier, hurry)
+        server.stop()
+        await asyncio.wait([running[len(parts.workers)]])
+    finally:
+        await _end(parts, running)
+
+
+def introduce(parts: Parts) -> None:
+    """Tell the mind what earlier runs left. Raises OperatorError for a setting that no model can have."""
+    models, profiles = parts.records.load()
+    for model in models:
+        parts.loop.hear(ModelAdded(spec=parts.models.add(model)))
+    ours = {spec.hardware_key for spec in parts.nodes}
+    known = set()
+    for profile in profiles:
+        if profile.hardware_key in ours:
+            try:
+                parts.loop.hear(ProfileKnown(profile=profile))
+            except OperatorError as error:
+                log.warning("a stored profile is not used: %s", error)
+            else:
+                known.add(profile.shape_key)
+    if parts.config.daemon.profile_at_start:
+        for spec in parts.models:
+            if spec.shape.key not in known:
+                parts.loop.hear(WarmUpAsked(name=spec.name))
+
+
+def _make_server(parts: Parts) -> "Server":
+    """Import what is heavy, in a thread: the workers' first reports are heard meanwhile."""
+    from llmhostd.api.app import create_app
+    from llmhostd.api.metrics import BoxGauges
+    from llmhostd.daemon.server import Server
+
+    parts.metrics.registry.register(BoxGauges(parts.service))
+    return Server(create_app(parts.service, parts.config.http, parts.metrics.registry), parts.listeners)
+
+
+def _say_ready(parts: Parts, notifier: Notifier) -> None:
+    where = " and ".join(map(address_of, parts.listeners))
+    count = sum(1 for _ in parts.models)
+    notifier.ready(f"serving {count} models on {where}")
+    log.info("serving %d models on %s", count, where)
+    parts.texts.start()
+
+
+async def _drain(parts: Parts, notifier: Notifier, hurry: asyncio.Event) -> None:
+    """Let running requests finish, for a while; new ones are refused from now on."""
+    timeout_s = parts.config.daemon.drain_timeout_s
+    parts.service.draining = True
+    notifier.stopping()
+    notifier.extend(timeout_s + 30.0)
+    if len(parts.requests):
+        log.info("draining: %d requests may finish within %g s", len(parts.requests), timeout_s)
+    waits = [asyncio.create_task(parts.requests.wait_for_none()), asyncio.create_task(hurry.wait())]
+    await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    for one in waits:
+        one.cancel()
+    parts.requests.fail_all("the daemon stops")
+    parts.feed.close()
+
+
+async def _end(parts: Parts, running: Running) -> None:
+    """Take everything down, whatever happened before."""
+    await asyncio.gather(*(worker.stop() for worker in parts.workers.values()))
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    for listener in parts.listeners:
+        listener.close()
+    parts.texts.close()
+    parts.records.close()
+
+
+async def _until(running: Running, *events: asyncio.Event) -> None:
+    """Wait for the first of these events. Raises what ended a part of the daemon instead."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        done, _ = await asyncio.wait([*running, *waits], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waits:
+            one.cancel()
+    for task in running:
+        if task in done:
+            task.result()
+            raise RuntimeError("a part of the daemon ended on its own")
+
+
+async def _feed_watchdog(notifier: Notifier) -> None:
+    if not notifier.watchdog_s:
+        await asyncio.Event().wait()
+    while True:
+        notifier.alive()
+        await asyncio.sleep(notifier.watchdog_s / 2)
+
+
+def _signals() -> tuple[asyncio.Event, asyncio.Event]:
+    """Return events of the first and the second signal to stop."""
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def heard() -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    for one in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(one, heard)
+    return stop, hurry

@@ -1,0 +1,33 @@
+"""What comes up from workers, and what of it must be remembered?"""
+
+import asyncio
+import logging
+
+from llmhostd.daemon.loop import HostLoop
+from llmhostd.daemon.records import Records
+from llmhostd.domain.reports import NodeDown, NodeReport, NodeUp, ProfileMeasured
+
+log = logging.getLogger(__name__)
+
+
+class Reports:
+    """Hears workers for the host loop."""
+
+    def __init__(self, loop: HostLoop, records: Records) -> None:
+        self._loop = loop
+        self._records = records
+        self.node_up = asyncio.Event()
+        """Set once any node can serve."""
+
+    def hear(self, report: NodeReport | NodeDown) -> None:
+        """Hear one. An error of ours must not close the wire to a worker that did nothing wrong: it is logged."""
+        try:
+            self._loop.hear(report)
+        except Exception:
+            log.exception("unexpected error while hearing %s", type(report).__name__)
+        if isinstance(report, ProfileMeasured):
+            self._records.keep_profile(report.profile)
+        elif isinstance(report, NodeUp):
+            self.node_up.set()
+            for caveat in report.caveats:
+                log.warning("node %s: %s", report.node_id, caveat)
