@@ -25,6 +25,9 @@ GREEDY_TEMPERATURE = 1e-5
 _COUNTER = Struct("<QQ")
 _CHUNK = 256
 """Weights summed at once when drawing from a whole vocabulary."""
+_BUCKETS_PER_E = np.float32(16)
+_BUCKETS = np.float32(512)
+"""The last bucket is for all that is lighter than exp(-32) of the heaviest."""
 
 
 class TokenSampler:
@@ -133,28 +136,30 @@ def _draw(scaled: Floats, sampling: Sampling, chance: float) -> int:
         scaled = scaled[largest]
     weights = np.exp(scaled)
     if sampling.top_p < 1:
-        nucleus = _nucleus(weights, sampling.top_p)
+        nucleus = _nucleus(scaled, weights, sampling.top_p)
         kept = nucleus if kept is None else kept[nucleus]
         weights = weights[nucleus]
     index = _pick(weights, chance)
     return index if kept is None else int(kept[index])
 
 
-def _nucleus(weights: Floats, top_p: float) -> Int64s:
+def _nucleus(scaled: Floats, weights: Floats, top_p: float) -> Int64s:
     """The fewest, largest weights that together reach `top_p` of the sum, in order of index; of equals the lower index.
 
-    All that is heavier than a bound is a beginning of the sorted order, so only as much is sorted as is surely enough.
+    A whole vocabulary is not sorted: its weights fall into buckets by their logarithm (`scaled`, at most 0), and only
+    in the bucket where the sum passes the target does the order matter.
     """
-    target = top_p * float(weights.sum())
-    head = next((head for bound in (2e-2, 1e-4) if (head := weights[weights >= bound]).sum() >= target), weights)
-    ordered = np.sort(head)[::-1]
-    reached = np.cumsum(ordered, dtype=np.float64)
-    count = min(int(np.searchsorted(reached, target)) + 1, len(ordered))
-    least = ordered[count - 1]
-    heavier = np.flatnonzero(weights > least)
-    equal = np.flatnonzero(weights == least)[: count - len(heavier)]
-    nucleus: Int64s = np.sort(np.concatenate((heavier, equal)))
-    return nucleus
+    bucket = np.minimum(scaled * -_BUCKETS_PER_E, _BUCKETS).astype(np.int64)
+    reached = np.cumsum(np.bincount(bucket, weights))
+    target = top_p * reached[-1]
+    edge = int(np.searchsorted(reached, target))
+    inside = np.flatnonzero(bucket == edge)
+    inside = inside[np.argsort(-weights[inside], kind="stable")]
+    before = reached[edge - 1] if edge else 0.0
+    count = int(np.searchsorted(np.cumsum(weights[inside], dtype=np.float64), target - before)) + 1
+    kept = bucket < edge
+    kept[inside[:count]] = True
+    return np.flatnonzero(kept)
 
 
 def _pick(weights: Floats, chance: float) -> int:
