@@ -33,3 +33,12 @@ def find_engine(name: str) -> OpenEngine:
     except (ImportError, AttributeError) as error:
         raise OperatorError(f"engine '{name}' ({entry.value}) cannot be imported: {error}") from error
     return found
+
+
+def open_engine(node: NodeSpec) -> Engine:
+    """Find a node's engine and open it. Raises OperatorError, too, if what the engine itself imports is missing."""
+    found = find_engine(node.engine)
+    try:
+        return found(node)
+    except ImportError as error:
+        raise OperatorError(f"engine '{node.engine}' cannot be opened: {error}") from error

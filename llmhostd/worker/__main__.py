@@ -1,10 +1,10 @@
 """Started by the daemon's supervisor with two inherited descriptors: a socket to the daemon, and the crash note."""
 
 import faulthandler
+import logging
 import os
 import socket
 import sys
-import traceback
 
 from llmhostd.engines.crash_note import CrashNote
 from llmhostd.worker.compose import FAILED, serve
@@ -17,11 +17,13 @@ def main() -> None:
     die_with_parent(parent_pid)
     leave_signals_to_parent()
     faulthandler.enable()
+    logging.basicConfig(format="llmhostd worker: %(levelname)s: %(message)s")
     status = FAILED
     try:
         status = serve(socket.socket(fileno=socket_fd), CrashNote(note_fd))
-    except Exception:  # noqa: BLE001 - the log gets all of it, the daemon the exit status
-        traceback.print_exc()
+    except Exception:
+        # The log gets all of it, the daemon the exit status.
+        logging.getLogger(__name__).exception("a mistake of llmhostd ends this worker")
     # Not through the interpreter's shutdown: a builder thread may be deep inside an engine.
     sys.stderr.flush()
     os._exit(status)

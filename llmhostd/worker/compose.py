@@ -6,7 +6,7 @@ import socket
 from llmhostd.domain.errors import LlmhostdError
 from llmhostd.domain.reports import NodeUp
 from llmhostd.engines.crash_note import CrashNote
-from llmhostd.engines.discovery import find_engine
+from llmhostd.engines.discovery import open_engine
 from llmhostd.engines.frames import StartFrame, WorkerRefused
 from llmhostd.node.core import NodeMind
 from llmhostd.worker.executor import Executor
@@ -42,7 +42,7 @@ def compose(start: StartFrame, link: Link, note: CrashNote) -> DeviceLoop:
     """Open the engine on the node's cores and say that the node is up. Raises OperatorError for an unknown engine."""
     spec = start.spec
     bind_to_cores(spec.cores)
-    engine = find_engine(spec.engine)(spec)
+    engine = open_engine(spec)
     builder = Builder(engine, note, link.ring)
     mind = NodeMind(
         spec,

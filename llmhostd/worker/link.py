@@ -1,12 +1,14 @@
 """What came from the daemon or from the builder thread, without waiting for it while there is work?"""
 
+import logging
 import os
 import select
 import socket
-import sys
 
 from llmhostd.domain.words import Message
 from llmhostd.engines.frames import BrokenStreamError, DownFrame, FrameError, down_reader, encode_frame
+
+log = logging.getLogger(__name__)
 
 _RECEIVE_BYTES = 1 << 18
 
@@ -68,7 +70,7 @@ class Link:
             try:
                 return self._reader.next_message()
             except BrokenStreamError as error:
-                print(f"worker: {error}", file=sys.stderr)
+                log.exception("the daemon sends what are no frames")
                 raise DaemonGoneError from error
-            except FrameError as error:
-                print(f"worker: {error}", file=sys.stderr)
+            except FrameError:
+                log.exception("the daemon sent what is no command; left out")

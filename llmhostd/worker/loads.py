@@ -4,11 +4,10 @@ One thread, one job at a time: on CPUs a second builder slows the neighbours mor
 touches a runner; results wait until the device loop takes them.
 """
 
+import logging
 import queue
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,8 @@ from llmhostd.domain.errors import LlmhostdError
 from llmhostd.domain.ids import InstanceId
 from llmhostd.engines.crash_note import CrashNote
 from llmhostd.engines.interface import Engine, EngineInstance, LoadOptions
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,10 @@ class Builder:
 
 
 def explain(error: Exception) -> str:
-    """One line for a person; the whole story goes to the worker's log unless the error is one that we meant."""
+    """One line for a person; the log gets it too, with the whole story unless it is an error that we meant."""
     if isinstance(error, LlmhostdError):
+        log.error("%s", error)
         return str(error)
-    traceback.print_exception(error, file=sys.stderr)
-    return f"the engine failed: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    line = f"the engine failed: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    log.error("%s", line, exc_info=error)
+    return line
