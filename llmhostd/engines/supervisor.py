@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import cast
 
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.ids import InstanceId
-from llmhostd.domain.reports import NodeDown, NodeReport
+from llmhostd.domain.reports import IterationReported, NodeDown, NodeReport
 from llmhostd.domain.words import Message
 from llmhostd.engines.crash_note import CrashNote, create_crash_note
 from llmhostd.engines.frames import (
@@ -38,11 +37,9 @@ class SupervisorPolicy:
     """How patient the daemon is with a worker."""
 
     first_backoff_s: float = 0.1
-    """Wait before a worker is started again; doubled each time it dies soon."""
+    """Wait before a worker is started again; doubled each time one dies that never computed anything."""
     most_backoff_s: float = 30.0
     """The longest wait."""
-    steady_s: float = 20.0
-    """A worker that lived this long was healthy: the wait is short again."""
     stop_timeout_s: float = 5.0
     """When told to stop, a worker may finish what it does this long; then it is killed."""
 
@@ -83,9 +80,7 @@ class WorkerSupervisor:
         """
         backoff_s = self._policy.first_backoff_s
         while not self._stopping.is_set():
-            began_s = time.monotonic()
-            await self._one_life()
-            if time.monotonic() - began_s >= self._policy.steady_s:
+            if await self._one_life():
                 backoff_s = self._policy.first_backoff_s
             if not self._stopping.is_set():
                 await _wait(self._stopping, backoff_s)
@@ -106,8 +101,8 @@ class WorkerSupervisor:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
 
-    async def _one_life(self) -> None:
-        """From start to death."""
+    async def _one_life(self) -> bool:
+        """From start to death; whether it was of any use in between."""
         node_id = self._start.spec.id
         ours, theirs = socket.socketpair()
         note, note_fd = create_crash_note()
@@ -137,6 +132,7 @@ class WorkerSupervisor:
         if wire.refused:
             raise OperatorError(f"node {node_id}: {wire.refused}")
         log.log(logging.INFO if self._stopping.is_set() else logging.ERROR, "worker %s: %s", node_id, because)
+        return wire.computed
 
 
 def autopsy(status: int, note: CrashNote, *, oom_killed: bool) -> tuple[InstanceId | None, str]:
@@ -166,6 +162,7 @@ class _Wire(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self.closed = asyncio.Event()
         self.refused = ""
+        self.computed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.WriteTransport", transport)
@@ -185,6 +182,7 @@ class _Wire(asyncio.Protocol):
                 if isinstance(message, WorkerRefused):
                     self.refused = message.error
                 else:
+                    self.computed = self.computed or isinstance(message, IterationReported)
                     self._hear(message)
         except FrameError:
             # A worker that babbles has lost its mind; what it has done is recomputed from tokens.
