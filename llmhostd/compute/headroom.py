@@ -34,49 +34,58 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one instance wants of the device next."""
+    """What one instance wants of the device next. Lists are in order of submission."""
 
     instance: InstanceLoad
+    decodes: list[RequestLoad]
+    """Latency-sensitive requests that decode."""
+    prefills: list[RequestLoad]
+    """Latency-sensitive requests whose context is still to be computed."""
+    best_effort: list[RequestLoad]
     deadline_s: float
     """Earliest next token among its latency-sensitive requests; NEVER_S when it has none."""
     decode_deadline_s: float
-    """The same among those that decode."""
+    """The same among `decodes`."""
+    prefill_deadline_s: float
+    """The same among `prefills`."""
     best_effort_deadline_s: float
-    """The same among its best-effort requests, whose deadlines only order them among themselves."""
-    dues: tuple[Due, ...]
+    """The same among `best_effort`, whose deadlines only order them among themselves."""
+    dues: list[Due]
     """Its latency-sensitive work: the decode batch, and the whole rest of each prefill."""
-
-
-def deadline_of(request: RequestLoad) -> float:
-    """When the next token is due: now + headroom (SLINFER eq. 1)."""
-    shape = request.shape
-    slo = shape.slo
-    return shape.arrived_s + slo.ttft_s + shape.grace_s + slo.tpot_s * request.tokens_out
 
 
 def demand_of(instance: InstanceLoad) -> Demand:
     """Sum up one instance's requests."""
-    decode_s, tpot_s, batch, context = NEVER_S, NEVER_S, 0, 0
-    best_effort_s = NEVER_S
+    decodes: list[RequestLoad] = []
+    prefills: list[RequestLoad] = []
+    best_effort: list[RequestLoad] = []
+    decode_s = prefill_s = best_effort_s = tpot_s = NEVER_S
+    context, first_run_s = 0, instance.first_run_s
     dues: list[Due] = []
-    first_run_s = instance.first_run_s
     for request in instance.requests.values():
-        deadline_s = deadline_of(request)
+        deadline_s = request.deadline_s
         if not request.latency_sensitive:
+            best_effort.append(request)
             best_effort_s = min(best_effort_s, deadline_s)
         elif request.decoding:
+            decodes.append(request)
+            context += request.context_tokens
             decode_s, tpot_s = min(decode_s, deadline_s), min(tpot_s, request.shape.slo.tpot_s)
-            batch, context = batch + 1, context + request.context_tokens
         else:
+            prefills.append(request)
+            prefill_s = min(prefill_s, deadline_s)
             part = ((request.pending_tokens, request.computed_tokens),)
             cost_s = instance.estimator.iteration_s(prefill=part, decode_batch=0, decode_context=0)
             dues.append(Due(deadline_s, cost_s + first_run_s, 0.0))
             first_run_s = 0.0
-    least_s = min((due.deadline_s for due in dues), default=NEVER_S)
-    if batch:
+    if decodes:
+        batch = len(decodes)
         cost_s = instance.estimator.iteration_s(prefill=(), decode_batch=batch, decode_context=context // batch)
         dues.append(Due(decode_s, cost_s + first_run_s, cost_s / max(tpot_s, 1e-6)))
-    return Demand(instance, min(least_s, decode_s), decode_s, best_effort_s, tuple(dues))
+    least_s = min(prefill_s, decode_s)
+    return Demand(
+        instance, decodes, prefills, best_effort, least_s, decode_s, prefill_s, best_effort_s, dues
+    )  # fmt: skip
 
 
 class Agenda:
@@ -111,11 +120,13 @@ class Agenda:
                 best, least_s = demand, demand.best_effort_deadline_s
         return best
 
-    def prefill_waits(self, now: float) -> bool:
-        """Whether somebody on a runnable instance waits for a first token."""
-        return any(
-            due.share == 0.0 for demand in self._current() if demand.instance.ready_at_s <= now for due in demand.dues
-        )
+    def most_urgent_prefill(self, now: float) -> Demand | None:
+        """Return the runnable instance whose first token is due next."""
+        best, least_s = None, NEVER_S
+        for demand in self._current():
+            if demand.prefill_deadline_s < least_s and demand.instance.ready_at_s <= now:
+                best, least_s = demand, demand.prefill_deadline_s
+        return best
 
     def slack_s(
         self, now: float, policy: HeadroomPolicy, *, but: InstanceId | None = None, strict: bool = False

@@ -8,9 +8,9 @@ the same plans forward.
 from dataclasses import dataclass, field
 
 from llmhostd.compute.chunked_prefill import ChunkPolicy
-from llmhostd.compute.headroom import Agenda, Demand, HeadroomPolicy, deadline_of
+from llmhostd.compute.headroom import Agenda, Demand, HeadroomPolicy
 from llmhostd.compute.iteration_draft import Draft, IterationPlan
-from llmhostd.compute.workload import InstanceLoad, RequestLoad
+from llmhostd.compute.workload import RequestLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,9 @@ class IterationPolicy:
 
     max_batch: int = 64
     """Requests per iteration at most; beyond it, those with the least headroom come first."""
+    first_tokens_early: bool = True
+    """A prefill runs ahead of decodes that have less headroom, if nobody will be late for it: first tokens come sooner
+    and batches are fuller. False: strictly by least headroom, as SLINFER (§VI-A)."""
     best_effort_iteration_s: float = 0.1
     """Longest iteration of best-effort work alone: what a person who arrives meanwhile may have to wait."""
     best_effort_reserve_s: float = 0.5
@@ -56,6 +59,10 @@ def next_plan(
         turn = _best_effort_turn(agenda, now, policy, best_effort_s)
         if turn is not None:
             return turn
+    if policy.iteration.first_tokens_early:
+        early = _early_first_token(urgent, agenda, now, policy)
+        if early is not None:
+            return early
     return plan_for(urgent, agenda, now, policy, best_effort_s=best_effort_s)
 
 
@@ -63,7 +70,7 @@ def plan_for(
     demand: Demand, agenda: Agenda, now: float, policy: SchedulingPolicy, *, best_effort_s: float = 0.0
 ) -> IterationPlan | None:
     """Plan an iteration for the latency-sensitive requests of one instance, and what rides along."""
-    decodes, prefills, best_effort = _sorted_out(demand.instance)
+    decodes, prefills, best_effort = demand.decodes, demand.prefills, demand.best_effort
     draft = Draft(demand.instance)
     most = policy.iteration.max_batch
     if decodes:
@@ -85,8 +92,8 @@ def plan_for(
 
 def best_effort_plan(demand: Demand, policy: SchedulingPolicy, within_s: float) -> IterationPlan | None:
     """Plan an iteration of best-effort requests alone: every decode, and the largest chunk that fits beside them."""
-    _, _, requests = _sorted_out(demand.instance)
-    decodes, prefills = [r for r in requests if r.decoding], [r for r in requests if not r.decoding]
+    decodes = [request for request in demand.best_effort if request.decoding]
+    prefills = [request for request in demand.best_effort if not request.decoding]
     draft = Draft(demand.instance)
     most = policy.iteration.max_batch
     if decodes:
@@ -106,7 +113,9 @@ def describe(plan: IterationPlan, agenda: Agenda, now: float) -> str:
     elif plan.best_effort_s > 0.0:
         parts.append(f"best effort adds {_milliseconds(plan.best_effort_s)}")
     after = agenda.most_urgent(now, but=plan.instance_id)
-    if after is not None:
+    if after is not None and after.deadline_s < plan.deadline_s and not alone:
+        parts.append(f"its first token keeps {after.instance.id} at {_milliseconds(after.deadline_s - now)} in time")
+    elif after is not None:
         parts.append(f"next is {after.instance.id} at {_milliseconds(after.deadline_s - now)}")
     elif alone:
         parts.append("nobody waits")
@@ -124,7 +133,7 @@ def _add_prefills(
     what the instance was chosen for; otherwise a decode that cannot bear it runs alone now and bears more next time.
     """
     for request in _nearest(prefills, policy.iteration.max_batch - len(draft.rows)):
-        deadline_s = deadline_of(request)
+        deadline_s = request.deadline_s
         progress = not draft.chunk_tokens and deadline_s <= demand.decode_deadline_s
         if not draft.chunk_within(request, within_s, policy.chunk, progress=progress):
             return False, within_s
@@ -147,10 +156,24 @@ def _add_best_effort(draft: Draft, requests: list[RequestLoad], within_s: float,
         draft.decode(decodes)
 
 
+def _early_first_token(urgent: Demand, agenda: Agenda, now: float, policy: SchedulingPolicy) -> IterationPlan | None:
+    """Plan an iteration of another instance than the most urgent, for a first token that costs nobody a deadline."""
+    demand = agenda.most_urgent_prefill(now)
+    if demand is None or demand is urgent:
+        return None
+    own_s = urgent.deadline_s - now - policy.headroom.reserve_s  # who is late already limits no slack, but goes first
+    within_s = min(own_s, agenda.slack_s(now, policy.headroom, but=demand.instance.id))
+    plan = plan_for(demand, agenda, now, policy) if within_s > 0.0 else None
+    full = policy.chunk.max_chunk_tokens - policy.chunk.align_tokens
+    if plan is None or plan.chunk_tokens < min(plan.pending_tokens, full) or not plan.chunk_tokens:
+        return None  # cut short for the others' sake: once they have run, more of it fits
+    return plan if plan.predicted_s <= within_s else None
+
+
 def _best_effort_turn(agenda: Agenda, now: float, policy: SchedulingPolicy, allowed_s: float) -> IterationPlan | None:
     """Plan an iteration of another instance's best-effort requests while somebody waits, if it costs nobody an SLO."""
     demand = agenda.most_urgent_best_effort(now, alone=True)
-    if demand is None or agenda.prefill_waits(now):
+    if demand is None or agenda.most_urgent_prefill(now) is not None:
         return None
     slack_s = agenda.slack_s(now, policy.headroom) - policy.iteration.best_effort_reserve_s
     most_s = min(slack_s, allowed_s)
@@ -158,26 +181,15 @@ def _best_effort_turn(agenda: Agenda, now: float, policy: SchedulingPolicy, allo
     return plan if plan is not None and plan.predicted_s <= most_s else None
 
 
-def _sorted_out(instance: InstanceLoad) -> tuple[list[RequestLoad], list[RequestLoad], list[RequestLoad]]:
-    """Latency-sensitive decodes, latency-sensitive prefills, best-effort requests; in order of submission."""
-    decodes: list[RequestLoad] = []
-    prefills: list[RequestLoad] = []
-    best_effort: list[RequestLoad] = []
-    for request in instance.requests.values():
-        if not request.latency_sensitive:
-            best_effort.append(request)
-        elif request.decoding:
-            decodes.append(request)
-        else:
-            prefills.append(request)
-    return decodes, prefills, best_effort
-
-
 def _nearest(requests: list[RequestLoad], most: int) -> list[RequestLoad]:
     """Return the `most` requests whose deadlines are nearest, nearest first; in order of submission among equals."""
     if len(requests) <= 1:
         return requests[:most]
-    return sorted(requests, key=deadline_of)[:most]
+    return sorted(requests, key=_deadline)[:most]
+
+
+def _deadline(request: RequestLoad) -> float:
+    return request.deadline_s
 
 
 def _milliseconds(seconds: float) -> str:

@@ -5,10 +5,10 @@ predicted. Best-effort requests are left out: they yield. Only harm that the new
 or would be as late without it, refuses nobody.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from llmhostd.compute.estimator import Estimator
-from llmhostd.compute.headroom import NEVER_S, Agenda, deadline_of
+from llmhostd.compute.headroom import NEVER_S, Agenda
 from llmhostd.compute.iteration_draft import IterationPlan
 from llmhostd.compute.iteration_plan import SchedulingPolicy, next_plan
 from llmhostd.compute.workload import InstanceLoad, NodeLoad, RequestLoad
@@ -38,7 +38,7 @@ class Verdict:
 
     accepted: bool
     expected_ttft_s: float
-    """From its arrival to its next token, pessimistically; a lower bound when the play ended before."""
+    """From its arrival to its next token, pessimistically; if it is refused, at least that."""
     because: str
 
 
@@ -56,29 +56,23 @@ def validate(
     """
     scheduling = scheduling or SchedulingPolicy()
     start_s = max(now, node.busy_until_s)
-    arrived_s, deadline_s = newcomer.shape.arrived_s, deadline_of(newcomer)
+    arrived_s, deadline_s = newcomer.shape.arrived_s, newcomer.deadline_s
+    at_best_s = _alone_s(node.instances[instance_id], newcomer, start_s) - arrived_s
     if not newcomer.latency_sensitive:
-        instance = node.instances[instance_id]
-        part = ((newcomer.pending_tokens, newcomer.computed_tokens),)
-        own_s = instance.estimator.iteration_s(prefill=part, decode_batch=0, decode_context=0) + instance.first_run_s
-        return Verdict(True, max(start_s, instance.ready_at_s) + own_s - arrived_s, "best effort: runs in what is left")
+        return Verdict(True, at_best_s, "best effort: runs in what is left")
+    share = _steady_share(node, instance_id, newcomer, policy)
+    if share > 1.0:
+        return Verdict(False, at_best_s, f"everybody's next tokens would take {share:.0%} of the time that they have")
     play = _Play(_pessimistic_copy(node, instance_id, newcomer, policy), start_s, policy, scheduling)
-    harmed = _play_out(play, _Baseline(node, start_s, now, policy, scheduling), newcomer.shape.id)
+    harmed = _play_out(play, _Baseline(node, start_s, now, policy, scheduling), newcomer)
     first_s = play.first_token_s.get(newcomer.shape.id)
-    ttft_s = (play.now if first_s is None else first_s) - arrived_s
-    promised_s = deadline_s - arrived_s
-    if first_s is None or first_s > deadline_s:
-        return Verdict(
-            False, ttft_s, f"its next token would come {ttft_s:.2f} s after its arrival, not {promised_s:.2f} s"
-        )
+    ttft_s = max(play.now if first_s is None else first_s, arrived_s + at_best_s) - arrived_s
     if harmed:
         return Verdict(False, ttft_s, harmed)
-    round_share = _steady_share(node, instance_id, newcomer, policy)
-    if round_share > 1.0:
-        return Verdict(
-            False, ttft_s, f"everybody's next tokens would take {round_share:.0%} of the time that they have"
-        )
-    return Verdict(True, ttft_s, f"first token in {ttft_s:.2f} s of {promised_s:.2f} s; decodes fill {round_share:.0%}")
+    promised_s = deadline_s - arrived_s
+    if first_s is None or first_s > deadline_s:
+        return Verdict(False, ttft_s, f"its next token would come after {ttft_s:.2f} s or more, not {promised_s:.2f} s")
+    return Verdict(True, ttft_s, f"first token in {ttft_s:.2f} s of {promised_s:.2f} s; decodes fill {share:.0%}")
 
 
 class _Slower:
@@ -133,6 +127,12 @@ class _Play:
         """Whether earliest deadline first would meet every deadline from here on."""
         return self.agenda.slack_s(self.now, self.scheduling.headroom, strict=True) >= 0.0
 
+    def tokens_out(self) -> dict[RequestId, int]:
+        """How much each request that is still there has said."""
+        return {
+            key: request.tokens_out for one in self.node.instances.values() for key, request in one.requests.items()
+        }
+
     def _finish(self, plan: IterationPlan) -> None:
         instance = self.node.instances[plan.instance_id]
         instance.first_run_s = 0.0
@@ -141,11 +141,11 @@ class _Play:
             request.computed_tokens += row.tokens
             if not row.sample:
                 continue
-            late_s = self.now - deadline_of(request)
+            late_s = self.now - request.deadline_s
             if late_s > 0.0:
                 self.late[row.request_id, request.tokens_out] = late_s
             self.first_token_s.setdefault(row.request_id, self.now)
-            request.tokens_out += 1
+            request.said(1, self.now)
             if request.tokens_out >= request.shape.max_tokens:
                 del instance.requests[row.request_id]
         self.agenda.touch(plan.instance_id)
@@ -163,7 +163,7 @@ class _Baseline:
     def excuses(self, request_id: RequestId, index: int, late_s: float, until_s: float) -> bool:
         """Whether that token would have been as late without the newcomer, or its request is late already."""
         for instance in self._node.instances.values():
-            if request_id in instance.requests and deadline_of(instance.requests[request_id]) < self._now:
+            if request_id in instance.requests and instance.requests[request_id].deadline_s < self._now:
                 return True
         if self._play is None:
             copy = _pessimistic_copy(self._node, None, None, self._policy)
@@ -173,23 +173,36 @@ class _Baseline:
         return late_s <= self._play.late.get((request_id, index), 0.0) + TOLERANCE_S
 
 
-def _play_out(play: _Play, baseline: _Baseline, newcomer_id: RequestId) -> str:
-    """Play until the newcomer has its token and nobody is in danger; say whom it harms ("" for nobody)."""
-    looked_at = 0
-    harmed = ""
-    while True:
-        arrived = newcomer_id in play.first_token_s
-        if arrived and (harmed or play.in_time()):
-            return harmed
-        if not play.step():
-            return harmed
-        if len(play.late) == looked_at or harmed:
-            continue
+def _play_out(play: _Play, baseline: _Baseline, newcomer: RequestLoad) -> str:
+    """Play until the newcomer is late, or it has its token and nobody is in danger; say whom it harms ("": nobody).
+
+    Nobody is in danger when earliest deadline first would meet all deadlines from here on, or when everybody has got
+    one more token since the newcomer got its own.
+    """
+    looked_at, deadline_s, own_id = 0, newcomer.deadline_s, newcomer.shape.id
+    then: dict[RequestId, int] | None = None
+    while play.step():
         for (request_id, index), late_s in list(play.late.items())[looked_at:]:
-            if request_id == newcomer_id or not baseline.excuses(request_id, index, late_s, play.now):
-                harmed = f"the next token of {request_id} would be {late_s * 1000:.0f} ms late"
-                break
+            if request_id == own_id and index == newcomer.tokens_out:
+                return ""
+            if request_id == own_id or not baseline.excuses(request_id, index, late_s, play.now):
+                return f"the next token of {request_id} would be {late_s * 1000:.0f} ms late"
         looked_at = len(play.late)
+        if own_id not in play.first_token_s:
+            if play.now > deadline_s:
+                return ""
+        elif then is None:
+            then = play.tokens_out()
+        if then is not None and (play.in_time() or all(now > then[key] for key, now in play.tokens_out().items())):
+            return ""
+    return ""
+
+
+def _alone_s(instance: InstanceLoad, newcomer: RequestLoad, start_s: float) -> float:
+    """When its next token would come at the earliest: as if nobody else were there."""
+    part = ((newcomer.pending_tokens, newcomer.computed_tokens),)
+    own_s = instance.estimator.iteration_s(prefill=part, decode_batch=0, decode_context=0)
+    return max(start_s, instance.ready_at_s) + instance.first_run_s + own_s
 
 
 def _pessimistic_copy(
@@ -199,12 +212,10 @@ def _pessimistic_copy(
     copy = NodeLoad(node.busy_until_s)
     for key, one in node.instances.items():
         requests = {
-            request_id: RequestLoad(request.shape, request.computed_tokens, request.tokens_out)
-            for request_id, request in one.requests.items()
-            if request.latency_sensitive
+            request_id: replace(request) for request_id, request in one.requests.items() if request.latency_sensitive
         }
         if key == instance_id and newcomer is not None:
-            requests[newcomer.shape.id] = RequestLoad(newcomer.shape, newcomer.computed_tokens, newcomer.tokens_out)
+            requests[newcomer.shape.id] = replace(newcomer)
         if requests:
             slower = _Slower(one.estimator, policy.pessimism)
             copy.instances[key] = InstanceLoad(

@@ -7,6 +7,8 @@ is the state that the minds step.
 
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from llmhostd.compute.estimator import Estimator
 from llmhostd.domain.ids import InstanceId, RequestId
 from llmhostd.domain.request import RequestShape, Tier
@@ -21,6 +23,8 @@ class RequestLoad:
     """Context tokens whose KV exists, cached prefix included."""
     tokens_out: int = 0
     """Output tokens ever streamed, counting those from before a move."""
+    first_token_s: float | None = None
+    """When the first of them came, as far as it came here; see `RequestShape.first_token_s` for before."""
 
     @property
     def context_tokens(self) -> int:
@@ -30,22 +34,46 @@ class RequestLoad:
     @property
     def pending_tokens(self) -> int:
         """Context tokens still to compute; 1 while decoding (the token just drawn), more while prefilling."""
-        return self.context_tokens - self.computed_tokens
+        return self.shape.prompt_tokens + self.tokens_out - self.computed_tokens
 
     @property
     def decoding(self) -> bool:
         """Whether the next iteration that includes it yields a token by computing one token."""
-        return self.pending_tokens == 1 and self.tokens_out > 0
+        return self.tokens_out > 0 and self.shape.prompt_tokens + self.tokens_out == self.computed_tokens + 1
 
     @property
     def latency_sensitive(self) -> bool:
         """Whether somebody waits for it."""
         return self.shape.tier is Tier.LATENCY_SENSITIVE
 
+    @property
+    def deadline_s(self) -> float:
+        """When the next token is due.
+
+        ST + TTFT_SLO before the first token, and FT + TPOT_SLO * O after it came at FT. SLINFER's eq. 1 goes on from
+        ST + TTFT_SLO instead, so that an early first token is paid back by slow later ones; but whoever was promised a
+        time per output token counts it from the first token that he saw.
+        """
+        shape = self.shape
+        first_s = shape.first_token_s if self.first_token_s is None else self.first_token_s
+        if first_s is None:
+            first_s = shape.arrived_s + shape.slo.ttft_s + shape.grace_s
+        return first_s + shape.slo.tpot_s * self.tokens_out
+
     def headroom_s(self, now: float) -> float:
-        """How long the next token can wait: ST + TTFT_SLO + TPOT_SLO * O - CT (SLINFER eq. 1)."""
-        slo = self.shape.slo
-        return self.shape.arrived_s + slo.ttft_s + self.shape.grace_s + slo.tpot_s * self.tokens_out - now
+        """How long the next token can wait (SLINFER eq. 1, counted from the first token once that came)."""
+        return self.deadline_s - now
+
+    def moved_shape(self) -> RequestShape:
+        """Say what must be submitted elsewhere for it to go on where it is now."""
+        first_s = self.shape.first_token_s if self.first_token_s is None else self.first_token_s
+        return msgspec.structs.replace(self.shape, tokens_out=self.tokens_out, first_token_s=first_s)
+
+    def said(self, tokens: int, at_s: float) -> None:
+        """Take note of output tokens."""
+        if tokens and not self.tokens_out:
+            self.first_token_s = at_s
+        self.tokens_out += tokens
 
 
 @dataclass(slots=True)

@@ -40,6 +40,8 @@ class RequestShape(Word):
     """Output tokens already streamed: > 0 when the request moved here as its tokens."""
     grace_s: float = 0.0
     """Added to TTFT when the request had to wait for a cold start (SLINFER §IX-A)."""
+    first_token_s: float | None = None
+    """When its first token came, if it moved here after that: its TPOT is counted from then on."""
 
     @property
     def context_tokens(self) -> int:

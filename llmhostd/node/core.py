@@ -213,7 +213,7 @@ class NodeMind:
         if request is None:
             return
         request.computed_tokens += row.computed_tokens
-        request.tokens_out += row.new_tokens
+        request.said(row.new_tokens, self._now)
         if row.finish is not None:
             one = self.instances[self.where[row.request_id]]
             self.device.pools.outputs_of(one).observe(request.tokens_out)

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from llmhostd.compute.headroom import deadline_of
 from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.ids import InstanceId, RequestId
 from llmhostd.domain.node_events import ResizeKv
@@ -98,7 +97,7 @@ class KvPools:
         holders = [
             request for key, request in one.load.requests.items() if request.computed_tokens > 0 or key in planned
         ]
-        longest = max(holders, key=lambda request: (not request.latency_sensitive, deadline_of(request)))
+        longest = max(holders, key=lambda request: (not request.latency_sensitive, request.deadline_s))
         which = "it has the longest headroom" if longest.latency_sensitive else "it is best effort"
         return Eviction(longest, f"{why}; {which}")
 

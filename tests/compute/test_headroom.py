@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodes import LinearEstimator, instance, node, request
 
-from llmhostd.compute.headroom import NEVER_S, Agenda, HeadroomPolicy, deadline_of, demand_of
+from llmhostd.compute.headroom import NEVER_S, Agenda, HeadroomPolicy, demand_of
 
 EXACT = HeadroomPolicy(reserve_s=0.0)
 
@@ -13,7 +13,7 @@ EXACT = HeadroomPolicy(reserve_s=0.0)
 def test_headroom_is_equation_1():
     one = request("r", out=3, arrived=10.0, ttft=2.0, tpot=0.25)
     assert one.headroom_s(11.0) == pytest.approx(10 + 2 + 0.25 * 3 - 11)
-    assert deadline_of(one) == pytest.approx(11.0 + one.headroom_s(11.0))
+    assert one.deadline_s == pytest.approx(11.0 + one.headroom_s(11.0))
 
 
 def test_the_least_headroom_is_chosen_and_loading_instances_are_not():

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodes import LinearEstimator, instance, node, request
 
-from llmhostd.compute.headroom import Agenda, deadline_of
+from llmhostd.compute.headroom import Agenda
 from llmhostd.compute.iteration_plan import SchedulingPolicy, next_plan
 from llmhostd.compute.shadow_validation import ShadowPolicy, validate
 
@@ -31,8 +31,8 @@ def lateness_of_all(box, start_s, *, stretch=1.0, steps=5000):
             one = running.requests[row.request_id]
             one.computed_tokens += row.tokens
             if row.sample:
-                late[row.request_id, one.tokens_out] = now - deadline_of(one)
-                one.tokens_out += 1
+                late[row.request_id, one.tokens_out] = now - one.deadline_s
+                one.said(1, now)
                 if one.tokens_out >= one.shape.max_tokens:
                     del running.requests[row.request_id]
     raise AssertionError("the play does not end")
@@ -56,7 +56,7 @@ def test_case_1_its_own_first_token_would_be_late():
     verdict = validate(node(instance("a")), "a", long, 0.0, POLICY)
     assert not verdict.accepted
     assert verdict.expected_ttft_s > 2.0
-    assert "after its arrival, not 2.00 s" in verdict.because
+    assert verdict.because == "its next token would come after 2.41 s or more, not 2.00 s"
     busy = node(instance("a"), busy_until=1.99)
     assert not validate(busy, "a", request("new", 140, arrived=0.0), 0.0, POLICY).accepted
 
@@ -74,7 +74,7 @@ def test_case_2_somebody_elses_next_token_would_be_late():
     new = request("new", 2300, ttft=1.2)
     verdict = validate(box, "b", new, 0.0, POLICY)
     assert not verdict.accepted
-    assert verdict.because == "the next token of r1 would be 441 ms late"
+    assert verdict.because == "the next token of r1 would be 464 ms late"
     assert validate(box, "b", request("new", 300, ttft=1.2), 0.0, POLICY).accepted
 
 
@@ -109,7 +109,7 @@ def test_best_effort_refuses_nobody_and_is_never_refused():
 
 
 def test_who_is_late_already_refuses_nobody():
-    late = instance("a", request("r1", 100, out=5, arrived=-30.0))
+    late = instance("a", request("r1", 100, out=5, arrived=-4.5))
     verdict = validate(node(late, instance("b")), "b", request("new", 100), 0.0, POLICY)
     assert verdict.accepted
     assert verdict.expected_ttft_s < 2.0
