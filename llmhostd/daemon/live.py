@@ -71,7 +71,8 @@ class LiveRequest:
         """Take in what an iteration did for it; hand the text to whoever waits. Return why it ended, if it did."""
         if self.first_run_s is None:
             self.first_run_s = started_s
-            self.cached_tokens = row.cached
+        if not self.streamed:  # what is found again after a move was computed for this same request
+            self.cached_tokens += row.cached
         if not row.tokens and row.finish is None:
             return None
         text, count = self._detokenize(row.tokens)

@@ -19,6 +19,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 log_config=None,
+                log_level="warning",
                 access_log=False,
                 lifespan="off",
                 ws="none",
