@@ -1,0 +1,48 @@
+"""Does a stream go on, token for token, when its worker is killed under it?"""
+
+import json
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from daemon_process import DaemonProcess
+
+MODELS = ("tiny-llama", "tiny-qwen3")
+KILLS = 4
+
+
+def ask(daemon: DaemonProcess, model: str, number: int) -> str:
+    body = {
+        "model": model, "messages": [{"role": "user", "content": f"number {number}"}], "max_tokens": 400,
+        "ignore_eos": True, "temperature": 0, "stream": True,
+    }  # fmt: skip
+    text = ""
+    with daemon.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+        assert answer.status_code == 200
+        for line in answer.iter_lines():
+            if line.startswith("data: {"):
+                event = json.loads(line.removeprefix("data: "))
+                assert "error" not in event, event
+                text += event["choices"][0]["delta"].get("content", "")
+    assert line == "" or line == "data: [DONE]"
+    return text
+
+
+def test_every_stream_ends_with_the_tokens_of_an_undisturbed_run(tmp_path: Path, tiny_models_dir: Path) -> None:
+    calls = [(model, number) for number in range(3) for model in MODELS]
+    with DaemonProcess(tmp_path / "state", [tiny_models_dir / name for name in MODELS]) as daemon:
+        expected = [ask(daemon, *call) for call in calls]
+        with ThreadPoolExecutor(len(calls)) as pool:
+            for kill in range(KILLS):
+                running = [pool.submit(ask, daemon, *call) for call in calls]
+                while not any(row["tokens_out"] > 40 * kill for row in daemon.http.get("/api/v1/requests").json()):
+                    time.sleep(0.002)
+                for pid in daemon.worker_pids():
+                    os.kill(pid, signal.SIGKILL)
+                assert [one.result() for one in running] == expected
+        (node,) = daemon.http.get("/api/v1/nodes").json()
+        assert node["restarts"] == KILLS
+        assert not [row["because"] for row in daemon.http.get("/api/v1/models").json() if row["because"]]
+    assert "Traceback" not in daemon.log
