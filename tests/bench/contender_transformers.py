@@ -1,0 +1,50 @@
+"""transformers + torch at the points of `contender_ours`; runs in an interpreter that has them.
+
+python contender_transformers.py CHECKPOINT COMPUTE THREADS
+"""
+
+import json
+import statistics
+import sys
+import time
+
+import torch
+from transformers import AutoModelForCausalLM
+
+BATCHES, CONTEXT, STEPS, PREFILLS = (1, 4, 16, 32), 512, 10, 4
+
+
+def prompts(batch: int) -> torch.Tensor:
+    """Make the same ids as `contender_ours.prompt`."""
+    return torch.tensor(
+        [[3 + (seed * 7919 + place * place * 31) % 31_000 for place in range(CONTEXT)] for seed in range(batch)]
+    )
+
+
+@torch.inference_mode()
+def main(checkpoint: str, compute: str, threads: str) -> None:
+    """Measure and print."""
+    torch.set_num_threads(int(threads))
+    dtype = {"bf16": torch.bfloat16, "f32": torch.float32}[compute]
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype).eval()
+    model(prompts(1))
+    taken = []
+    for _ in range(PREFILLS):
+        begun = time.perf_counter()
+        model(prompts(1), use_cache=True, logits_to_keep=1).logits.argmax(-1)
+        taken.append(time.perf_counter() - begun)
+    seconds = {f"prefill {CONTEXT}": statistics.median(taken)}
+    for batch in BATCHES:
+        out = model(prompts(batch), use_cache=True, logits_to_keep=1)
+        taken = []
+        for _ in range(STEPS):
+            begun = time.perf_counter()
+            tokens = out.logits[:, -1].argmax(-1, keepdim=True)
+            out = model(tokens, past_key_values=out.past_key_values, use_cache=True)
+            taken.append(time.perf_counter() - begun)
+        seconds[f"decode {batch}"] = statistics.median(taken)
+    print(json.dumps(seconds))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
