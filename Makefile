@@ -32,4 +32,4 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) $(STATE) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(STATE) .bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
