@@ -103,11 +103,26 @@ def test_filter_finds_and_hides_while_typing(daemon: RecordedDaemon) -> None:
     watch(daemon, act)
 
 
+def test_iterations_are_at_their_node_and_in_the_list_when_asked_for(daemon: RecordedDaemon) -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        daemon.answers["nodes"][0]["profiling"] = ""
+        text = await until(pilot, lambda text: "runs finch-85m@cpu0#2" in text)
+        assert "headroom 690 ms is the least" in line_of(text, "runs finch-85m@cpu0#2")
+        assert "headroom 41 ms" not in text
+        await pilot.press("i")
+        text = await until(pilot, lambda text: "headroom 41 ms" in text)
+        assert text.index("waits for heron-1b") < text.index("headroom 41 ms") < text.index("first token in 0.31 s")
+        await pilot.press("i")
+        await until(pilot, lambda text: "headroom 41 ms" not in text)
+
+    watch(daemon, act)
+
+
 def test_letters_in_the_filter_are_no_commands(daemon: RecordedDaemon) -> None:
     async def act(pilot: Pilot[None]) -> None:
         await until(pilot, lambda text: "● live" in text)
-        await pilot.press("slash", "q", "p")
-        text = await until(pilot, lambda text: "No decision has 'qp'." in text)
+        await pilot.press("slash", "q", "p", "i")
+        text = await until(pilot, lambda text: "No decision has 'qpi'." in text)
         assert "paused" not in text
 
     watch(daemon, act)

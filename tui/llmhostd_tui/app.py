@@ -78,11 +78,11 @@ class Top(App[None]):
         return self._frozen or self._picture
 
     def _redraw(self) -> None:
-        if not self._dirty or not self.overview.is_mounted:
+        if not self._dirty or not self.overview.drawable:
             return
         self._dirty = False
         self.overview.show(self.shown, paused=self._frozen is not None, unseen=self._unseen)
-        if isinstance(self.screen, Details):
+        if isinstance(self.screen, Details) and self.screen.drawable:
             self.screen.show(self.shown)
 
     def on_resize(self) -> None:

@@ -3,6 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from heapq import merge
 
 from llmhostd.domain.ids import NodeId
 from llmhostd.domain.model import ModelState
@@ -14,7 +15,9 @@ RATE_WINDOW_S = 10.0
 HISTORY = 120
 """Samples of tokens per second that are kept per node, for the sparkline."""
 DECISIONS = 2000
-"""Decisions that are kept; the journal of the daemon keeps more."""
+ITERATIONS = 500
+"""What is kept of each, separately: iterations are many, and would push out what is rare."""
+ITERATION = "IterationReported"
 
 
 class Severity(IntEnum):
@@ -33,14 +36,6 @@ class Trouble:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """What flowed per second over the last seconds; None until two snapshots tell."""
-
-    requests_per_s: float | None = None
-    tokens_per_s: float | None = None
-
-
 @dataclass(slots=True)
 class Picture:
     """Everything that the screens draw."""
@@ -53,7 +48,9 @@ class Picture:
     totals: deque[tuple[float, HostSnapshot]] = field(default_factory=deque)
     tokens_per_s: dict[NodeId, deque[float]] = field(default_factory=dict)
     decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=DECISIONS))
-    """Newest first."""
+    """Newest first; without iterations."""
+    iterations: deque[Decision] = field(default_factory=lambda: deque(maxlen=ITERATIONS))
+    """Newest first; a sample of what nodes ran."""
 
     def hear_snapshot(self, snapshot: Snapshot) -> None:
         """The daemon answered."""
@@ -74,7 +71,15 @@ class Picture:
 
     def hear_decision(self, decision: Decision) -> None:
         """A mind decided something."""
-        self.decisions.appendleft(decision)
+        (self.iterations if decision.kind == ITERATION else self.decisions).appendleft(decision)
+
+    def all_decisions(self) -> list[Decision]:
+        """Iterations too; newest first."""
+        return list(merge(self.decisions, self.iterations, key=lambda one: one.at_unix_s, reverse=True))
+
+    def running(self, node_id: NodeId) -> Decision | None:
+        """What a node was last seen to run."""
+        return next((one for one in self.iterations if one.node_id == node_id), None)
 
     def frozen(self) -> "Picture":
         """A copy that stays as it is."""
@@ -84,15 +89,19 @@ class Picture:
             totals=deque(self.totals),
             tokens_per_s=histories,
             decisions=deque(self.decisions, maxlen=DECISIONS),
+            iterations=deque(self.iterations, maxlen=ITERATIONS),
         )
 
-    def rates(self) -> Rates:
-        """Differences of the daemon's counts over the last seconds."""
+    def requests_per_s(self) -> float | None:
+        """What arrived over the last seconds; None until two snapshots tell."""
         if len(self.totals) < 2:
-            return Rates()
+            return None
         (first_s, first), (last_s, last) = self.totals[0], self.totals[-1]
-        span_s = last_s - first_s
-        return Rates((last.requests - first.requests) / span_s, (last.tokens_out - first.tokens_out) / span_s)
+        return (last.requests - first.requests) / (last_s - first_s)
+
+    def output_tokens_per_s(self) -> float:
+        """What all nodes put out in the last second."""
+        return sum(node.tokens_per_s for node in self.snapshot.nodes) if self.snapshot else 0.0
 
     def slo_share(self) -> float | None:
         """Share 0-1 of finished latency-sensitive requests that met their SLO since the daemon started."""

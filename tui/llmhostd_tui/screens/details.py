@@ -53,6 +53,11 @@ class Details(ModalScreen[None]):
         """Draw at once."""
         self.show(self._picture)
 
+    @property
+    def drawable(self) -> bool:
+        """Whether the innermost widget is there: not before all is composed, nor once it is being taken down."""
+        return bool(self.query("#facts"))
+
     def show(self, picture: Picture) -> None:
         """Draw what is known of it now; of what is gone, the last that was known."""
         current = _find(self._thing, picture)
@@ -60,7 +65,7 @@ class Details(ModalScreen[None]):
         title, about = _names(self._thing)
         gone = "" if current else "  (gone)"
         self.query_one(VerticalScroll).border_title = title + gone
-        related = [one for one in picture.decisions if one.subject in about and one != self._thing]
+        related = [one for one in picture.all_decisions() if one.subject in about and one != self._thing]
         parts: list[RenderableType] = [_grid(_facts(self._thing))]
         if related:
             parts += [Text(f"\nDecisions about {', '.join(about)}", look.ACCENT), _history(related[:LATEST])]

@@ -19,11 +19,12 @@ KEYS = (
     ("up, down", "choose a row; on the first row the table follows what is new"),
     ("enter", "all that is known of the chosen row, and what was decided about it"),
     ("/", "show only decisions with these words; -word hides; esc clears"),
+    ("i", "show or hide iterations among the decisions; ten a second and node are told, the last is at its node"),
     ("p", "freeze the screen; what happens meanwhile is kept"),
     ("q", "quit"),
 )
 MEANINGS = (
-    ("headroom", "how long a request's next token can wait before its SLO is missed; the whole bar is one TTFT SLO"),
+    ("headroom", "how long a request's next token can wait before its SLO is missed; half a bar is one TTFT SLO"),
     ("late", "the next token is due already"),
     ("nobody waits", "best effort (service_tier flex): runs in what is left, has no SLO"),
     ("moves", "how often a request went elsewhere with its prompt and the tokens it had streamed"),

@@ -30,6 +30,7 @@ class Overview(Screen[None]):
     VERTICAL_BREAKPOINTS = HEIGHTS
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "filter", key_display="/"),
+        Binding("i", "iterations", "iterations"),
         Binding("tab", "app.focus_next", "next"),
         Binding("escape", "leave_filter", "clear filter", show=False),
     ]
@@ -37,6 +38,7 @@ class Overview(Screen[None]):
     def __init__(self) -> None:
         super().__init__(classes="-absent")
         self._picture: Picture | None = None
+        self._iterations = False
 
     def compose(self) -> ComposeResult:
         """Lay out; the style sheet places."""
@@ -56,6 +58,11 @@ class Overview(Screen[None]):
                 )
         yield Footer(show_command_palette=False)
 
+    @property
+    def drawable(self) -> bool:
+        """Whether the innermost widget is there: not before all is composed, nor once it is being taken down."""
+        return bool(self.query("#filter"))
+
     def show(self, picture: Picture, *, paused: bool = False, unseen: int = 0) -> None:
         """Draw the picture."""
         self._picture = picture
@@ -69,7 +76,7 @@ class Overview(Screen[None]):
         if picture.snapshot is None:
             self.query_one(Absence).show(picture)
             return
-        self.query_one(Nodes).show_nodes(picture.snapshot.nodes, picture.tokens_per_s)
+        self.query_one(Nodes).show_picture(picture)
         self.query_one(Instances).show(picture.snapshot.instances)
         self.query_one(Requests).show_picture(picture)
         self._show_decisions()
@@ -77,13 +84,19 @@ class Overview(Screen[None]):
     def _show_decisions(self) -> None:
         if self._picture is not None:
             wanted = self.query_one("#filter", Input).value
-            self.query_one(Decisions).show_matching(self._picture.decisions, wanted)
+            told = self._picture.all_decisions() if self._iterations else self._picture.decisions
+            self.query_one(Decisions).show_matching(told, wanted)
 
     def action_filter(self) -> None:
         """Type which decisions to see."""
         if not self.has_class("-absent"):
             self.add_class("-filtering")
             self.query_one("#filter", Input).focus()
+
+    def action_iterations(self) -> None:
+        """Show or hide iterations among the decisions."""
+        self._iterations = not self._iterations
+        self._show_decisions()
 
     def action_leave_filter(self) -> None:
         """See all decisions again."""

@@ -9,7 +9,7 @@ from llmhostd_tui.picture import Picture
 REMEDIES = (
     ("start one", "llmhostd serve"),
     ("with demo models", "make run"),
-    ("elsewhere", "llmhostd top --url URL"),
+    ("elsewhere", "llmhostd --url URL top"),
 )
 LABEL_WIDTH = 18
 

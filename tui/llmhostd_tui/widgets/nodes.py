@@ -1,14 +1,13 @@
 """What is each node doing this second?"""
 
-from collections import deque
 from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.text import Text
 
-from llmhostd.domain.ids import NodeId
-from llmhostd.domain.snapshot import NodeSnapshot
+from llmhostd.domain.snapshot import Decision, NodeSnapshot
 from llmhostd_tui import look
+from llmhostd_tui.picture import Picture
 from llmhostd_tui.widgets.bars import FULL, bar, sparkline, split_bar
 from llmhostd_tui.widgets.columns import Column
 from llmhostd_tui.widgets.table import Table
@@ -23,15 +22,16 @@ LEGEND = (
     (f" {KV_FREE_GLYPH}", look.KV_FREE),
     (" KV free", look.DIM),
 )
-BUSY_FIGURES, MEMORY_FIGURES, TOKEN_FIGURES = 6, 16, 11
+BUSY_FIGURES, MEMORY_FIGURES, TOKEN_FIGURES = 7, 16, 11
 
 
 class NodeRow:
-    """A node and what its tokens per second were."""
+    """A node, what its tokens per second were, and what it was last seen to run."""
 
-    def __init__(self, node: NodeSnapshot, tokens_per_s: Sequence[float]) -> None:
+    def __init__(self, node: NodeSnapshot, tokens_per_s: Sequence[float], running: Decision | None) -> None:
         self.node = node
         self.tokens_per_s = tokens_per_s
+        self.running = running
 
 
 def _name(row: NodeRow, width: int) -> Text:
@@ -77,11 +77,11 @@ def _hardware(row: NodeRow, width: int) -> Text:
 
 
 class Nodes(Table[NodeRow]):
-    """One row per node; a second line while a profile is measured, or while it is down."""
+    """One row per node; a second line says what it runs and why, how far a measurement is, or that it is down."""
 
     columns: ClassVar[Sequence[Column[NodeRow]]] = (
         Column("NODE", _name, 6, 10),
-        Column("BUSY", _busy, 12, 30, rank=1),
+        Column("BUSY", _busy, 13, 30, rank=1),
         Column("MEMORY", _memory, 32, 62, rank=2, legend=LEGEND),
         Column("TOKENS", _tokens, 17, 40, rank=3),
         Column("", _iterations, 9, rank=4, right=True),
@@ -89,23 +89,33 @@ class Nodes(Table[NodeRow]):
     )
     empty = "No node: the daemon found no device that an engine can run on."
 
-    def show_nodes(self, nodes: Sequence[NodeSnapshot], tokens_per_s: dict[NodeId, deque[float]]) -> None:
+    def show_picture(self, picture: Picture) -> None:
         """Draw the nodes and their histories."""
-        self.show([NodeRow(node, tokens_per_s.get(node.id, ())) for node in nodes])
+        nodes = picture.snapshot.nodes if picture.snapshot else ()
+        self.show([NodeRow(one, picture.tokens_per_s.get(one.id, ()), picture.running(one.id)) for one in nodes])
 
     def key_of(self, thing: NodeRow) -> str:
         """Name a node."""
         return thing.node.id
 
     def note_of(self, thing: NodeRow) -> Text | None:
-        """Progress of a profile: `wren-160m 34/96`."""
+        """Say what it does."""
         if not thing.node.up:
             return Text("  restarting its worker", look.BAD)
-        if not thing.node.profiling:
-            return None
-        model, _, progress = thing.node.profiling.rpartition(" ")
-        done, _, total = progress.partition("/")
-        if not (done.isdigit() and total.isdigit() and int(total)):
-            return Text(f"  measuring {thing.node.profiling}", look.DIM)
-        label = Text.assemble(("  measuring ", look.DIM), model, " ")
-        return label + bar(int(done) / int(total), 20, look.WARN) + Text(f" {done} of {total} samples", look.DIM)
+        return _measuring(thing.node) or _running(thing)
+
+
+def _running(row: NodeRow) -> Text | None:
+    if row.running is None or not row.node.busy:
+        return None
+    return Text.assemble(("  runs ", look.DIM), row.running.subject, (f"  {row.running.because}", look.DIM))
+
+
+def _measuring(node: NodeSnapshot) -> Text | None:
+    """Progress of a profile: `wren-160m 34/96`."""
+    model, _, progress = node.profiling.rpartition(" ")
+    done, _, total = progress.partition("/")
+    if not (done.isdigit() and total.isdigit()) or int(done) >= int(total):
+        return None
+    label = Text.assemble(("  measuring ", look.DIM), model, " ")
+    return label + bar(int(done) / int(total), 20, look.WARN) + Text(f" {done} of {total} samples", look.DIM)

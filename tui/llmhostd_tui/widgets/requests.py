@@ -1,5 +1,6 @@
 """Who waits, and how long can each next token wait (SLINFER eq. 1)?"""
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -15,15 +16,15 @@ from llmhostd_tui.widgets.columns import Column
 from llmhostd_tui.widgets.table import Table
 from llmhostd_tui.words import spell_seconds
 
-SHORT, TIGHT = 0.2, 0.5
-"""Shares of the TTFT SLO under which headroom is drawn as a warning, and as less than plenty."""
+COLOURS = ((0.1, look.BAD), (0.25, look.WARN), (0.5, look.TEXT), (math.inf, look.GOOD))
+"""How to draw headroom below so many TTFT SLOs."""
 HEADROOM_FIGURES = 10
 PHASES = {"queued": look.DIM, "loading": look.WARN, "prefill": look.WEIGHTS, "decode": look.KV}
 SCALE_WITHOUT_SLO_S = 2.0
 
 
 class RequestRow:
-    """A request and the promise of its model; the whole headroom bar is one TTFT SLO."""
+    """A request and the promise of its model; half a headroom bar is one TTFT SLO, and no headroom fills it."""
 
     def __init__(self, request: RequestSnapshot, slo: Slo | None) -> None:
         self.request = request
@@ -42,11 +43,11 @@ def _headroom(row: RequestRow, width: int) -> Text:
     if left_s < 0:
         late = f"late {spell_seconds(-left_s)}"
         return bar(0, width - len(late) - 1, look.BAD) + Text(f" {late}", f"bold {look.BAD}")
-    share = left_s / row.scale_s
-    colour = (
-        look.BAD if share < SHORT / 2 else look.WARN if share < SHORT else look.TEXT if share < TIGHT else look.GOOD
+    promises = left_s / row.scale_s
+    colour = next(colour for below, colour in COLOURS if promises < below)
+    return bar(promises / (promises + 1), width - HEADROOM_FIGURES, colour) + Text(
+        f"{spell_seconds(left_s):>{HEADROOM_FIGURES}}", colour
     )
-    return bar(share, width - HEADROOM_FIGURES, colour) + Text(f"{spell_seconds(left_s):>{HEADROOM_FIGURES}}", colour)
 
 
 def _phase(row: RequestRow, width: int) -> Text:

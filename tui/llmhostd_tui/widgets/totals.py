@@ -42,22 +42,18 @@ def _figures(picture: Picture) -> list[Text]:
     """Least important first."""
     if picture.snapshot is None:
         return []
-    host, rates, share = picture.snapshot.host, picture.rates(), picture.slo_share()
+    host, per_s, share = picture.snapshot.host, picture.requests_per_s(), picture.slo_share()
     slo_colour = look.GOOD if share is None or share >= SLO_GOOD else look.WARN if share >= SLO_FAIR else look.BAD
     return [
         Text(picture.address, look.DIM),
         Text.assemble(host.version, (f"  up {spell_seconds(host.uptime_s)}", look.DIM)),
         _figure(str(len(picture.snapshot.models)), "models"),
         *([_figure(str(host.failed), "failed", look.BAD)] if host.failed else []),
-        _figure(_rate(rates.requests_per_s), "req/s"),
-        _figure(_rate(rates.tokens_per_s), "tok/s"),
+        _figure("-" if per_s is None else spell_rate(per_s), "req/s"),
+        _figure(spell_rate(picture.output_tokens_per_s()), "tok/s"),
         _figure(str(host.refused), "refused", look.WARN if host.refused else look.TEXT),
         _figure("-" if share is None else spell_share(share), "SLO met", slo_colour if share is not None else look.DIM),
     ]
-
-
-def _rate(per_second: float | None) -> str:
-    return "-" if per_second is None else spell_rate(per_second)
 
 
 def _figure(amount: str, what: str, colour: str = look.TEXT) -> Text:
