@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 from litestar import delete, get, post
-from litestar.params import Parameter
+from litestar.params import FromPath, HeaderParameter, RawBody
 from litestar.types import ASGIApp
 
 from llmhostd.api.errors import decode_body
@@ -76,7 +76,7 @@ async def list_profiles(service: Host) -> list[Profile]:
     summary="Add a model, or replace the one of that name",
     opt=documented(body=ModelRegistration),
 )
-async def register_model(body: bytes, service: Host) -> ModelSnapshot:
+async def register_model(body: RawBody, service: Host) -> ModelSnapshot:
     """Reads and checks the checkpoint in a directory of this machine; its weights stay where they are."""
     return await service.register(decode_body(body, ModelRegistration))
 
@@ -88,7 +88,7 @@ async def register_model(body: bytes, service: Host) -> ModelSnapshot:
     summary="Forget a model",
     opt=documented(errors=(404,)),
 )
-async def remove_model(name: str, service: Host) -> None:
+async def remove_model(name: FromPath[str], service: Host) -> None:
     """What runs, runs to its end; files stay."""
     await service.remove(ModelName(name))
 
@@ -100,7 +100,7 @@ async def remove_model(name: str, service: Host) -> None:
     summary="Load a model before anybody asks",
     opt=documented(errors=(404,)),
 )
-async def load_model(name: str, service: Host) -> Accepted:
+async def load_model(name: FromPath[str], service: Host) -> Accepted:
     """Load it where it fits."""
     service.load(ModelName(name))
     return Accepted()
@@ -113,7 +113,7 @@ async def load_model(name: str, service: Host) -> Accepted:
     summary="Unload a model's instances once they are idle",
     opt=documented(errors=(404,)),
 )
-async def unload_model(name: str, service: Host) -> Accepted:
+async def unload_model(name: FromPath[str], service: Host) -> Accepted:
     """Give its memory back."""
     service.unload(ModelName(name))
     return Accepted()
@@ -126,7 +126,7 @@ async def unload_model(name: str, service: Host) -> Accepted:
     summary="Let a quarantined model try again",
     opt=documented(errors=(404,)),
 )
-async def release_model(name: str, service: Host) -> Accepted:
+async def release_model(name: FromPath[str], service: Host) -> Accepted:
     """After an operator looked at it."""
     service.release(ModelName(name))
     return Accepted()
@@ -141,7 +141,7 @@ async def release_model(name: str, service: Host) -> Accepted:
 async def follow_decisions(
     service: Host,
     policy: Policy,
-    last_event_id: Annotated[str, Parameter(header="Last-Event-ID", description="Go on behind this event.")] = "",
+    last_event_id: Annotated[str, HeaderParameter(name="Last-Event-ID", description="Go on behind this event.")] = "",
 ) -> ASGIApp:
     """The last ones first, then each as it is made; what nodes ran is sampled."""
     after = int(last_event_id) if last_event_id.isdecimal() and len(last_event_id) < _DIGITS else 0

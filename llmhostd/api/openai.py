@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 from litestar import get, post
+from litestar.params import FromPath, RawBody
 from litestar.types import ASGIApp
 
 from llmhostd.api import answers
@@ -14,6 +15,7 @@ from llmhostd.api.convert import chat_ask, completion_ask
 from llmhostd.api.errors import decode_body
 from llmhostd.api.injected import Host, Policy
 from llmhostd.api.openapi import documented
+from llmhostd.api.policy import HttpPolicy
 from llmhostd.api.respond import Render, StreamedAnswer, WholeAnswer
 from llmhostd.api.schemas import ChatRequest, CompletionRequest
 from llmhostd.api.service import Completion, TokenUsage
@@ -28,7 +30,7 @@ from llmhostd.domain.ids import ModelName
     summary="Answer a conversation",
     opt=documented(body=ChatRequest, answer=answers.ChatCompletion, streams=True),
 )
-async def chat_completions(body: bytes, service: Host, policy: Policy) -> ASGIApp:
+async def chat_completions(body: RawBody, service: Host, policy: Policy) -> ASGIApp:
     """OpenAI's chat completions, streamed or whole. What cannot be in time is refused at once with 429."""
     request = decode_body(body, ChatRequest)
     completion = await service.complete(chat_ask(request))
@@ -46,7 +48,7 @@ async def chat_completions(body: bytes, service: Host, policy: Policy) -> ASGIAp
     summary="Continue a text",
     opt=documented(body=CompletionRequest, answer=answers.TextCompletion, streams=True),
 )
-async def completions(body: bytes, service: Host, policy: Policy) -> ASGIApp:
+async def completions(body: RawBody, service: Host, policy: Policy) -> ASGIApp:
     """OpenAI's plain completions of texts or token ids, streamed or whole."""
     request = decode_body(body, CompletionRequest)
     completion = await service.complete(completion_ask(request))
@@ -69,7 +71,7 @@ async def list_models(service: Host) -> ModelList:
     summary="One model",
     opt=documented(errors=(404,)),
 )
-async def get_model(name: str, service: Host) -> ModelCard:
+async def get_model(name: FromPath[str], service: Host) -> ModelCard:
     """OpenAI's card of a model."""
     return _card(service, ModelName(name))
 
@@ -86,7 +88,7 @@ def _include_usage(request: ChatRequest | CompletionRequest) -> bool:
     return request.stream_options is not None and request.stream_options.include_usage
 
 
-def _streamed(completion: Completion, writer: ChunkWriter, policy: Policy) -> StreamedAnswer:
+def _streamed(completion: Completion, writer: ChunkWriter, policy: HttpPolicy) -> StreamedAnswer:
     return StreamedAnswer(completion, writer, policy.first_byte_s)
 
 

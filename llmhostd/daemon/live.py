@@ -17,8 +17,8 @@ class LiveRequest:
     """One choice of one call. Times are seconds on the monotonic clock."""
 
     __slots__ = (
-        "_text", "_tokenizer", "answer", "cached_tokens", "choice", "first_run_s", "first_token_s", "last_token_s",
-        "prompt", "sampling", "shape", "streamed",
+        "_pays_for_prompt", "_text", "_tokenizer", "answer", "cached_tokens", "choice", "first_run_s",
+        "first_token_s", "last_token_s", "prompt", "sampling", "shape", "streamed",
     )  # fmt: skip
 
     def __init__(
@@ -31,7 +31,9 @@ class LiveRequest:
         stop: Sequence[str],
         answer: Answer,
         choice: int,
+        pays_for_prompt: bool,
     ) -> None:
+        """`pays_for_prompt`: of a prompt's n choices the first; usage counts the prompt, and what was cached, once."""
         self.shape = shape
         """As last submitted: with its grace, once it had to wait for a cold start."""
         self.prompt = prompt
@@ -43,6 +45,7 @@ class LiveRequest:
         self.first_run_s: float | None = None
         self.first_token_s: float | None = None
         self.last_token_s = 0.0
+        self._pays_for_prompt = pays_for_prompt
         self._tokenizer = tokenizer
         self._text = OutputText(tokenizer.detokenizer(), stop)
 
@@ -73,6 +76,7 @@ class LiveRequest:
             self.first_run_s = started_s
         if not self.streamed:  # what is found again after a move was computed for this same request
             self.cached_tokens += row.cached
+            self.answer.cached_tokens += row.cached if self._pays_for_prompt else 0
         if not row.tokens and row.finish is None:
             return None
         text, count = self._detokenize(row.tokens)

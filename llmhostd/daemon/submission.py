@@ -58,7 +58,16 @@ class Submission:
             )  # fmt: skip
             sampling = _sampling(ask, tokenizer, choice % ask.n, most)
             self._requests.add(
-                LiveRequest(shape, prompt, sampling, tokenizer=tokenizer, stop=ask.stop, answer=answer, choice=choice)
+                LiveRequest(
+                    shape,
+                    prompt,
+                    sampling,
+                    tokenizer=tokenizer,
+                    stop=ask.stop,
+                    answer=answer,
+                    choice=choice,
+                    pays_for_prompt=choice % ask.n == 0,
+                )
             )
             self._loop.hear(RequestArrived(request=shape))
             if answer.error is not None:

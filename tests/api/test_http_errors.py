@@ -1,8 +1,10 @@
 """Does everything that is wrong come back as one clear line in OpenAI's shape?"""
 
+import contextlib
 import json
 import shutil
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -71,7 +73,7 @@ def test_unknown_path_and_method_are_named(daemon: DaemonProcess) -> None:
     assert got["message"] == "there is no GET /v1/nothing; see /schema"
     answer = daemon.http.get(CHAT)
     error(answer, 405)
-    assert answer.headers["allow"] == "OPTIONS, POST"
+    assert set(answer.headers["allow"].split(", ")) == {"OPTIONS", "POST"}
 
 
 def test_bytes_that_are_no_http_harm_nobody(daemon: DaemonProcess) -> None:
@@ -88,10 +90,12 @@ def test_a_page_from_elsewhere_is_kept_out(daemon: DaemonProcess) -> None:
     assert daemon.http.get("/v1/models", headers={"Origin": "http://localhost:3000"}).status_code == 200
 
 
-def add(daemon: DaemonProcess, path: Path) -> str:
+@contextlib.contextmanager
+def added(daemon: DaemonProcess, path: Path) -> Iterator[str]:
     answer = daemon.http.post("/api/v1/models", json={"name": path.name, "path": str(path)})
     assert answer.status_code == 201, answer.text
-    return path.name
+    yield path.name
+    assert daemon.http.delete(f"/api/v1/models/{path.name}").status_code == 204
 
 
 def test_broken_template_is_told_by_model_and_line(
@@ -100,8 +104,8 @@ def test_broken_template_is_told_by_model_and_line(
     copy = tmp_path / "broken-template"
     shutil.copytree(tiny_models_dir / "tiny-llama", copy)
     (copy / "chat_template.jinja").write_text("{% for m in messages %}\n{{ m.content.nothing.more }}\n{% endfor %}")
-    name = add(daemon, copy)
-    got = error(daemon.http.post(CHAT, json=HELLO | {"model": name}), 503)
+    with added(daemon, copy) as name:
+        got = error(daemon.http.post(CHAT, json=HELLO | {"model": name}), 503)
     assert str(got["message"]).startswith(f"model {name}: chat template line 2: ")
     assert got["code"] == "model_broken"
 
@@ -111,10 +115,10 @@ def test_checkpoint_that_breaks_after_it_was_added_is_told_and_others_go_on(
 ) -> None:
     copy = tmp_path / "cut-short"
     shutil.copytree(tiny_models_dir / "tiny-llama", copy)
-    name = add(daemon, copy)
-    weights = copy / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:100_000])
-    answer = daemon.http.post(CHAT, json=HELLO | {"model": name})
+    with added(daemon, copy) as name:
+        weights = copy / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:100_000])
+        answer = daemon.http.post(CHAT, json=HELLO | {"model": name})
     got = error(answer, 503)
     assert "model.safetensors" in str(got["message"])
     assert int(answer.headers["retry-after"]) >= 1
