@@ -142,6 +142,7 @@ class _Parts:
     def _values(self) -> Iterator[_Array]:
         scales: list[_Array] = []
         zero_points: list[_Array] = []
+        values: _Array
         for rows in _slices(self._checkpoint, self._name):
             weights = floats(self._checkpoint, self._name, rows)
             if not np.isfinite(weights).all():

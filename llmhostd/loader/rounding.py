@@ -44,5 +44,5 @@ def _half(scale: Float32s) -> Float16s:
 
 def _pack(values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Two values per byte along the last axis, whose length is even."""
-    packed: npt.NDArray[np.uint8] = values[..., 0::2] | (values[..., 1::2] << 4)
+    packed: npt.NDArray[np.uint8] = values[..., 0::2] | (values[..., 1::2] << np.uint8(4))
     return packed
