@@ -62,7 +62,7 @@ wait_for "the system did not boot (see $work/boot.log)" 60 inside systemctl is-a
 say "Install, by the first block of INSTALL.md"
 block=$(awk '/^```sh/ { on = 1; next } /^```/ { if (on) exit } on' "$source_dir/packaging/INSTALL.md")
 printf '%s\n' "$block"
-inside env PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels PIP_DISABLE_PIP_VERSION_CHECK=1 HOME=/root PATH=/usr/local/bin:/usr/bin:/bin \
+inside env PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1 HOME=/root PATH=/usr/local/bin:/usr/bin:/bin \
     sh -ec "cd /source; $block" || fail "the installation"
 wait_for "the daemon is not ready" 30 ready
 [ "$(inside systemctl is-active llmhostd)" = active ] || fail "the unit is not active"
@@ -77,7 +77,7 @@ inside env PATH=/usr/local/bin:/usr/bin:/bin HOME=/root llmhostd ps
 
 say "A killed daemon comes back"
 before=$(main_pid)
-inside kill -9 "$before"
+inside systemctl kill --signal KILL --kill-whom main llmhostd
 came_back() { [ "$(main_pid)" != "$before" ] && [ "$(main_pid)" != 0 ] && ready; }
 wait_for "the daemon did not come back" 30 came_back
 

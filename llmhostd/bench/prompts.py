@@ -24,8 +24,8 @@ WORDS = (  # noqa: SIM905 - as a list literal this is 170 lines
     " fall lead cry dark machine note wait plan figure star box noun field rest correct able pound done beauty drive"
 ).split()
 
-PROBE_WORDS = (32, 256)
-"""Word counts of the two probes."""
+PROBE_WORDS = (16, 96)
+"""Word counts of the two probes: enough for a slope, and short enough for models of little context."""
 
 
 class TokenScale(Word):

@@ -20,7 +20,7 @@ from llmhostd.bench.report import print_report
 from llmhostd.bench.summary import Summary, summarize
 from llmhostd.cli.option_types import BurstOption, JsonObject, LengthsOption
 from llmhostd.cli.root import Place, example
-from llmhostd.cli.terminal import console
+from llmhostd.cli.terminal import aside, console
 from llmhostd.domain.errors import CallerError, OperatorError
 from llmhostd.domain.model import Slo
 
@@ -95,7 +95,7 @@ def bench(
     )  # fmt: skip
     out = console()
     slo = Slo(ttft_s=slo_ttft, tpot_s=slo_tpot)
-    records = asyncio.run(_measure(target, Load(**load), warmup, Console(stderr=True)))
+    records = asyncio.run(_measure(target, Load(**load), warmup, aside()))
     summary = summarize(records, slo)
     print_report(out, summary, records)
     if json_file:
@@ -103,7 +103,7 @@ def bench(
         out.print(f"every request is in {json_file}")
 
 
-async def _measure(target: Target, load: Load, warmup: bool, aside: Console) -> list[Record]:
+async def _measure(target: Target, load: Load, warmup: bool, stderr: Console) -> list[Record]:
     models = list(load.models) or list_models(target)
     planned = schedule(load, models)
     if not planned:
@@ -111,12 +111,12 @@ async def _measure(target: Target, load: Load, warmup: bool, aside: Console) -> 
     asked = sorted({one.model for one in planned})
     scales: Mapping[str, TokenScale] = {}
     if warmup:
-        with aside.status(f"warming up {len(asked)} models"):
+        with stderr.status(f"warming up {len(asked)} models"):
             scales = await probe_scales(target, asked, load.seed)
     requests = write_requests(target, load, planned, scales)
     with Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        TextColumn("{task.fields[state]}"), console=aside, transient=True, refresh_per_second=4,
+        TextColumn("{task.fields[state]}"), console=stderr, transient=True, refresh_per_second=4,
     ) as progress:  # fmt: skip
         bar = progress.add_task("sent", total=len(requests), state="")
 

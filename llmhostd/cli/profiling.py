@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from llmhostd.cli.daemon_client import DaemonClient
+from llmhostd.cli.terminal import aside
 from llmhostd.compute.estimator import ProfiledEstimator
 from llmhostd.config import Config
 from llmhostd.daemon.nodes import node_specs
@@ -78,6 +78,6 @@ def _ended(model: ModelSnapshot | None) -> bool:
 def _bars() -> Iterator[Progress]:
     with Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=aside(),
     ) as bars:  # fmt: skip
         yield bars

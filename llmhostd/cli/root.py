@@ -17,6 +17,7 @@ COMMANDS = {
     "ps": ("ps:ps", "Show what every node, instance and request is doing now."),
     "profile": ("profile:profile", "Measure how long iterations take, or verify the predictions."),
     "bench": ("bench:bench", "Put any OpenAI-compatible server under open-loop load."),
+    "simulate": ("simulate:simulate", "Replay a trace through the same decisions without hardware."),
     "doctor": ("doctor:doctor", "Look for what is broken or slow here, and say why."),
     "demo-models": ("demo:demo_models", "Make small models of several families, without a download."),
 }

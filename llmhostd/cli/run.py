@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import click
 import msgspec
-from rich.console import Console
 
 from llmhostd.cli.daemon_client import DaemonClient, running_daemon
 from llmhostd.cli.root import Place, example
+from llmhostd.cli.terminal import aside
 from llmhostd.domain.errors import CallerError, OperatorError
 from llmhostd.domain.words import Word
 
@@ -86,7 +86,7 @@ def request_body(model: str, prompt: str, options: dict[str, object]) -> tuple[d
 
 def _answer(daemon: DaemonClient, path: str, body: dict[str, object]) -> Iterator[_Chunk]:
     """Chunks with text or usage in them; says that it waits, until the first."""
-    with Console(stderr=True).status(f"waiting for {body['model']}") as waiting:
+    with aside().status(f"waiting for {body['model']}") as waiting:
         for payload in daemon.stream(path, body):
             if payload == b"[DONE]":
                 return

@@ -39,4 +39,5 @@ def log_to_stderr(level: int) -> None:
     times = "" if os.environ.get("JOURNAL_STREAM") else "%(asctime)s "
     logging.basicConfig(level=level, format=f"{times}%(levelname)s %(name)s: %(message)s")
     if level > logging.DEBUG:
-        logging.getLogger("httpx").setLevel(logging.WARNING)
+        for chatty in ("httpx", "uvicorn.error"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)

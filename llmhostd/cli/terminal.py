@@ -14,6 +14,11 @@ def console() -> Console:
     return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 
 
+def aside() -> Console:
+    """Standard error: what is said while a person waits."""
+    return Console(stderr=True, highlight=False)
+
+
 def plain_table(*columns: str) -> Table:
     """Columns without lines, so that it can be cut and grepped."""
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -59,7 +59,7 @@ def test_a_trace_is_replayed_with_prompts_of_the_wanted_length(tmp_path: Path) -
     done, server = bench("--trace", trace, "--duration", "5", "--speed", "10", "--model", "a", "--model", "b")
     assert done.returncode == 0, done.stderr
     probes, requests = server.requests[:4], server.requests[4:]
-    assert [len(body["messages"][0]["content"].split()) for body in probes] == [32, 256] * 2
+    assert [len(body["messages"][0]["content"].split()) for body in probes] == [16, 96] * 2
     # 7 tokens and 1.5 a word, by this server's count.
     assert [(body["model"], len(body["messages"][0]["content"].split())) for body in requests] == [
         ("a", 42), ("b", 62), ("a", 42),
