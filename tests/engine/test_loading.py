@@ -86,3 +86,19 @@ def test_the_files_may_go_while_the_model_runs(load, checkpoint_of, tmp_path: Pa
     after = contexts.greedy(prompt(LLAMA, 70), 4)
     assert before[0] == after[0]
     np.testing.assert_array_equal(before[1], after[1])
+
+
+@pytest.mark.parametrize("name", ["llama", "llama-bf16", "llama-f16"])
+def test_tensors_that_start_at_odd_bytes(load, checkpoint_of, tmp_path: Path, name: str) -> None:
+    """The format does not ask writers to align anything."""
+    content = (checkpoint_of(name) / "model.safetensors").read_bytes()
+    header_bytes = int.from_bytes(content[:8], "little")
+    header = content[8 : 8 + header_bytes] + b" "
+    (tmp_path / "model.safetensors").write_bytes(
+        (header_bytes + 1).to_bytes(8, "little") + header + content[8 + header_bytes :]
+    )
+    (tmp_path / "config.json").write_bytes((checkpoint_of(name) / "config.json").read_bytes())
+    odd = PagedContexts([load(tmp_path)], kv_blocks=8).greedy(prompt(LLAMA, 70), 4)
+    even = PagedContexts([load(name)], kv_blocks=8).greedy(prompt(LLAMA, 70), 4)
+    assert odd[0] == even[0]
+    np.testing.assert_array_equal(odd[1], even[1])
