@@ -3,6 +3,7 @@
 Commands speak REST with it, over the state directory's unix socket or the URL that was given.
 """
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -97,7 +98,7 @@ def daemon_if_running(place: Place) -> Iterator[DaemonClient | None]:
     socket = state_dir_of(place) / SOCKET_FILE
     transport = httpx.HTTPTransport(uds=str(socket))
     with httpx.Client(base_url="http://llmhostd", transport=transport, timeout=TIMEOUT) as http:
-        yield DaemonClient(http, str(socket)) if _answers(http) else None
+        yield DaemonClient(http, str(socket)) if _answers(http, socket) else None
 
 
 @contextmanager
@@ -112,12 +113,16 @@ def running_daemon(place: Place) -> Iterator[DaemonClient]:
         yield client
 
 
-def _answers(http: httpx.Client) -> bool:
-    """A socket that nobody listens on is what a killed daemon leaves."""
+def _answers(http: httpx.Client, socket: Path) -> bool:
+    """A socket that nobody listens on is what a killed daemon leaves. Raises OperatorError if it is not for us."""
     try:
         http.get("/healthz")
-    except httpx.ConnectError:
+    except httpx.ConnectError as error:
+        if f"[Errno {errno.EACCES}]" in str(error):
+            raise OperatorError(f"this user may not use {socket}: run as root, or join the daemon's group") from error
         return False
+    except httpx.TransportError as error:
+        raise OperatorError(f"the daemon on {socket} does not answer: {error}") from error
     return True
 
 

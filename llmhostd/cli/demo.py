@@ -7,6 +7,7 @@ from llmhostd.cli.registry import model_files, model_names, register
 from llmhostd.cli.root import Place, example
 from llmhostd.demo.catalog import DEMO_MODELS
 from llmhostd.demo.models import make_demo_models
+from llmhostd.domain.errors import CallerError
 from llmhostd.loader.progress import drawn_progress
 
 
@@ -18,6 +19,8 @@ def demo_models(place: Place, /, names: tuple[str, ...]) -> None:
 
     All of them, or those of NAMES. What exists already is left as it is.
     """
+    if place.url:
+        raise CallerError("demo-models works on the daemon's own machine only: leave out --url", field="url")
     with drawn_progress() as draw:
         paths = make_demo_models(model_files(place), names or None, draw)
     known = model_names(place)

@@ -8,7 +8,7 @@ from llmhostd_tui.words import spell_seconds
 
 from llmhostd.cli.daemon_client import DaemonClient, config_of, daemon_if_running, state_dir_of
 from llmhostd.cli.profiling import measure_here, measure_there, verify_here
-from llmhostd.cli.registry import registered, unknown_model
+from llmhostd.cli.registry import existing_database, registered, unknown_model
 from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import console, plain_table
 from llmhostd.compute.estimator import ProfiledEstimator
@@ -96,8 +96,8 @@ def _show(place: Place, daemon: DaemonClient | None) -> None:
     if daemon:
         profiles: Sequence[Profile] = daemon.get("/api/v1/profiles", tuple[Profile, ...])
     else:
-        directory = state_dir_of(place)
-        profiles = ProfileTable(open_database(directory)).all() if directory.is_dir() else []
+        db = existing_database(place)
+        profiles = ProfileTable(db).all() if db else []
     if not profiles:
         console().print("nothing is measured yet: the daemon does it when a model is first asked for, or name a MODEL")
         return

@@ -7,14 +7,16 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+from sqlite_utils import Database
+
 from llmhostd.api.service import ModelRegistration
 from llmhostd.cli.daemon_client import daemon_if_running, state_dir_of
 from llmhostd.cli.root import Place
 from llmhostd.daemon.registration import examine
-from llmhostd.domain.errors import UnknownModelError
+from llmhostd.domain.errors import OperatorError, UnknownModelError
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.snapshot import ModelSnapshot
-from llmhostd.state.database import open_database
+from llmhostd.state.database import DATABASE_FILE, open_database
 from llmhostd.state.lock import own_state
 from llmhostd.state.models import ModelTable, RegisteredModel
 
@@ -45,8 +47,17 @@ def remove(place: Place, name: str) -> None:
 
 def registered(place: Place) -> list[RegisteredModel]:
     """What the state directory knows, read without disturbing a daemon."""
+    db = existing_database(place)
+    return ModelTable(db).all() if db else []
+
+
+def existing_database(place: Place) -> Database | None:
+    """The state's database, or None: looking makes nothing."""
     directory = state_dir_of(place)
-    return ModelTable(open_database(directory)).all() if directory.is_dir() else []
+    try:
+        return open_database(directory) if (directory / DATABASE_FILE).exists() else None
+    except PermissionError as error:
+        raise OperatorError(f"{directory}: {error.strerror}") from error
 
 
 def model_names(place: Place) -> list[str]:
