@@ -7,23 +7,20 @@ unless the model itself breaks. Best effort is never refused for lateness.
 from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.actions import HostAction, Refusal
 from llmhostd.domain.request import RequestShape
-from llmhostd.host.best_effort import BestEffort
-from llmhostd.host.fleet import Fleet, LiveRequest
+from llmhostd.host.fleet import Fleet
 from llmhostd.host.placement import Placement
-from llmhostd.host.refusal import RefusalPolicy, refuse, refuse_for
+from llmhostd.host.refusal import RefusalPolicy, refuse, refuse_for, too_large
+from llmhostd.host.request import LiveRequest
 from llmhostd.host.routing import Routing
 
 
 class Admission:
     """Answers every arrival in the same step."""
 
-    def __init__(
-        self, fleet: Fleet, routing: Routing, placement: Placement, best_effort: BestEffort, policy: RefusalPolicy
-    ) -> None:
+    def __init__(self, fleet: Fleet, routing: Routing, placement: Placement, policy: RefusalPolicy) -> None:
         self._fleet = fleet
         self._routing = routing
         self._placement = placement
-        self._best_effort = best_effort
         self._policy = policy
 
     def arrived(self, shape: RequestShape, now: float) -> list[HostAction]:
@@ -32,17 +29,17 @@ class Admission:
         if unserved:
             return unserved
         request = LiveRequest(RequestLoad(shape, tokens_out=shape.tokens_out))
+        model = self._fleet.models[shape.model]
+        if self._routing.never_fits(model, request.load, now):
+            return [too_large(shape)]
         if not request.load.latency_sensitive:
             self._fleet.requests[shape.id] = request
-            self._best_effort.add(request)
+            self._fleet.waiting.add(request)
             return []
-        model, up = self._fleet.models[shape.model], self._fleet.nodes_up()
-        answer = self._routing.ask(model, request.load, now, up)
+        answer = self._routing.ask(model, request.load, now, self._fleet.nodes_up())
         if answer.accepted:
             self._fleet.requests[shape.id] = request
             return self._placement.place(request, answer.accepted, now)
-        if answer.never_fits and len(up) < len(self._fleet.nodes):
-            return [refuse(shape, Refusal.UNAVAILABLE, "the nodes that it fits on are down", self._retry_s)]
         return [refuse_for(answer, shape, self._policy)]
 
     def _unserved(self, shape: RequestShape, now: float) -> list[HostAction]:
@@ -50,14 +47,9 @@ class Admission:
         model = self._fleet.models.get(shape.model)
         if model is None or model.removed:
             return [refuse(shape, Refusal.MODEL_BROKEN, f"no model {shape.model} is known", 0.0)]
-        if model.quarantined:
-            return [refuse(shape, Refusal.MODEL_BROKEN, model.quarantined, 0.0)]
-        if model.broken and now < model.broken_until_s:
-            return [refuse(shape, Refusal.MODEL_BROKEN, model.broken, model.broken_until_s - now)]
+        if why := model.unloadable(now):
+            retry_s = 0.0 if model.quarantined else model.broken_until_s - now
+            return [refuse(shape, Refusal.MODEL_BROKEN, why, retry_s)]
         if not self._fleet.nodes_up():
-            return [refuse(shape, Refusal.UNAVAILABLE, "no node is up", self._retry_s)]
+            return [refuse(shape, Refusal.UNAVAILABLE, "no node is up", self._policy.node_down_retry_s)]
         return []
-
-    @property
-    def _retry_s(self) -> float:
-        return self._policy.node_down_retry_s

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from llmhostd.domain.actions import HostAction
 from llmhostd.domain.ids import ModelName
-from llmhostd.host.fleet import Fleet, LiveRequest, NodeRecord
+from llmhostd.host.fleet import Fleet, NodeRecord
 from llmhostd.host.placement import Placement
-from llmhostd.host.queue import ArrivalQueue
 from llmhostd.host.routing import Routing
 
 
@@ -23,56 +22,31 @@ class BestEffortPolicy:
 
 
 class BestEffort:
-    """One queue per model, served by the arrival of who waits longest."""
+    """Serves the queues of `Waiting.best_effort`, whoever waits longest first."""
 
     def __init__(self, fleet: Fleet, routing: Routing, placement: Placement, policy: BestEffortPolicy) -> None:
         self._fleet = fleet
         self._routing = routing
         self._placement = placement
         self._policy = policy
-        self._queues: dict[ModelName, ArrivalQueue] = {}
-
-    def __len__(self) -> int:
-        return sum(map(len, self._queues.values()))
-
-    def __contains__(self, request: LiveRequest) -> bool:
-        queue = self._queues.get(request.load.shape.model)
-        return queue is not None and request in queue
-
-    def add(self, request: LiveRequest) -> None:
-        """Let a request wait."""
-        self._queues.setdefault(request.load.shape.model, ArrivalQueue()).add(request)
-
-    def discard(self, request: LiveRequest) -> bool:
-        """Take a request out; says whether it was in."""
-        model = request.load.shape.model
-        queue = self._queues.get(model)
-        if queue is None or not queue.discard(request):
-            return False
-        if not queue:
-            del self._queues[model]
-        return True
-
-    def of(self, model: ModelName) -> list[LiveRequest]:
-        """Who waits for a model."""
-        return list(self._queues.get(model, ()))
 
     def dispatch(self, now: float) -> list[HostAction]:
         """Send to nodes what they may have now; a model whose first request finds no place lets others pass."""
         actions: list[HostAction] = []
         stuck: dict[ModelName, None] = {}
-        while len(stuck) < len(self._queues):
+        queues = self._fleet.waiting.best_effort
+        while len(stuck) < len(queues):
             nodes = [node for node in self._fleet.nodes_up() if self._open(node)]
             if not nodes:
                 break
-            heads = [queue.first() for model, queue in self._queues.items() if model not in stuck]
+            heads = [queue.first() for model, queue in queues.items() if model not in stuck]
             request = min((head for head in heads if head), key=lambda head: head.load.shape.arrived_s)
             name = request.load.shape.model
             answer = self._routing.ask(self._fleet.models[name], request.load, now, nodes)
             if answer.accepted is None:
                 stuck[name] = None
                 continue
-            self.discard(request)
+            self._fleet.waiting.discard(request)
             actions += self._placement.place(request, answer.accepted, now)
         return actions
 

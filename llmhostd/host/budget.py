@@ -74,12 +74,14 @@ class Budget:
         return max(self.warm_bytes(instance), instance.reported_bytes), kv_bytes
 
     def shortage_bytes(self, instance: Instance, newcomer: RequestLoad | None = None) -> int:
-        """What its node lacks to let it run a newcomer too, even if all idle others gave way; 0 or less: it fits."""
+        """What its node lacks to let it run a newcomer too, even if all who can give way did; 0 or less: it fits."""
         beyond_bytes = self._beyond_free_bytes(instance, newcomer)
         if beyond_bytes <= 0:
             return beyond_bytes
         node = self._fleet.node_of(instance)
-        return beyond_bytes - sum(node.promised.of(each.id) for each in self.idle_on(node, but=instance))
+        for_people = newcomer is not None and newcomer.latency_sensitive
+        yielding = self._yielding(node, but=instance, for_people=for_people)
+        return beyond_bytes - sum(node.promised.of(each.id) for each in yielding)
 
     def others_must_give_way(self, instance: Instance, newcomer: RequestLoad) -> bool:
         """Whether a newcomer needs more than is free on its node."""
@@ -95,27 +97,23 @@ class Budget:
         mean_tokens = self._fleet.models[instance.model].outputs.mean_tokens
         return any(request.tokens_out > mean_tokens for request in instance.load.requests.values())
 
-    def idle_on(self, node: NodeRecord, but: Instance) -> list[Instance]:
-        """Those who could give way on a node, least recently used first. One that is being measured does not."""
-        idle = [
-            each
-            for each in self._fleet.instances_on(node)
-            if each.idle and each is not but and self._fleet.profile_of(each) is not None
-        ]
-        return sorted(idle, key=lambda each: each.last_used_s)
-
     def who_gives_way(self, node: NodeRecord, but: Instance) -> list[tuple[Instance, Way]]:
-        """Find whom a node that is short must send away: rest the least recently used; unload if that is not enough."""
+        """Find whom a node that is short must send away for one of its instances.
+
+        Rest the least recently used; where that is not enough, unload.
+        """
         short_bytes = -node.promised.free_bytes
         ways: dict[int, tuple[Instance, Way]] = {}
-        idle = self.idle_on(node, but)
-        for position, each in enumerate(idle):
+        if short_bytes <= 0:
+            return []
+        yielding = self._yielding(node, but, for_people=but.waited_for)
+        for position, each in enumerate(yielding):
             if short_bytes <= 0:
                 break
             if each.state is ModelState.RESIDENT:
                 ways[position] = (each, Way.REST)
                 short_bytes -= node.promised.of(each.id) - self.warm_bytes(each)
-        for position, each in enumerate(idle):
+        for position, each in enumerate(yielding):
             if short_bytes <= 0:
                 break
             rested = position in ways
@@ -154,6 +152,19 @@ class Budget:
         instance.granted_bytes = promise
         self.refresh(instance)
         return True
+
+    def _yielding(self, node: NodeRecord, but: Instance, *, for_people: bool) -> list[Instance]:
+        """Those who give way on a node: the idle, and for people also those who run best effort only.
+
+        The idle first; the least recently used first. One that is being measured does not.
+        """
+        yielding = [
+            each
+            for each in self._fleet.instances_on(node)
+            if each.idle or (for_people and each.loaded and not each.waited_for)
+            if each is not but and self._fleet.profile_of(each) is not None
+        ]
+        return sorted(yielding, key=lambda each: (not each.idle, each.last_used_s))
 
     def _beyond_free_bytes(self, instance: Instance, newcomer: RequestLoad | None) -> int:
         node = self._fleet.node_of(instance)

@@ -54,6 +54,7 @@ class Catalogue:
         model = self._fleet.models.get(event.name)
         if model is not None:
             model.quarantined = model.broken = ""
+            model.broken_until_s = 0.0
             model.crashes_in_a_row = 0
         return []
 
@@ -76,7 +77,7 @@ class Catalogue:
         actions: list[HostAction] = []
         for name in list(self._wanted):
             model = self._fleet.models[name]
-            if model.quarantined or next(self._fleet.instances_of(name), None) is not None:
+            if model.unloadable(now) or next(self._fleet.instances_of(name), None) is not None:
                 del self._wanted[name]
                 continue
             drafts = [self._residency.draft(model, node, now) for node in self._fleet.nodes_up()]

@@ -39,8 +39,8 @@ class HostMind:
         routing = Routing(self.fleet, self.budget, self.residency, p.routing, p.shadow, p.scheduling)
         self.placement = Placement(self.fleet, self.residency)
         self.best_effort = BestEffort(self.fleet, routing, self.placement, p.best_effort)
-        self.recovery = Recovery(self.fleet, routing, self.placement, self.best_effort, p.recovery)
-        self.admission = Admission(self.fleet, routing, self.placement, self.best_effort, p.refusal)
+        self.recovery = Recovery(self.fleet, routing, self.placement, p.recovery)
+        self.admission = Admission(self.fleet, routing, self.placement, p.refusal)
         self.catalogue = Catalogue(self.fleet, self.budget, self.residency, self.recovery, p.kv_demand)
         self._answers: dict[type, Callable[[Any, float], list[HostAction]]] = {
             events.ModelAdded: self.catalogue.added,
@@ -94,8 +94,6 @@ class HostMind:
         request = self.fleet.requests.get(event.request_id)
         if request is None:
             return []
-        self.recovery.stranded.discard(request)
-        self.best_effort.discard(request)
         because = "nobody waits for it any more"
         actions: list[HostAction] = []
         if request.submitted and request.instance_id:
@@ -105,13 +103,14 @@ class HostMind:
 
     def _request_failed(self, event: reports.RequestFailed, now: float) -> list[HostAction]:
         request = self.fleet.requests.get(event.request_id)
-        return self.placement.end(request, now, event.error) if request and request.submitted else []
+        return self.placement.end(request, now, event.error) if request else []
 
     def _iterated(self, event: reports.IterationReported, now: float) -> list[HostAction]:
         instance = self.fleet.instances.get(event.instance_id)
         actions: list[HostAction] = []
-        if instance is not None and instance.state is not ModelState.RESIDENT:
-            actions += self.residency.ran(instance, event, now)
+        if instance is not None and self.residency.ran(instance, event, now):
+            self.fleet.waiting.departed(instance.id)
+            actions += self.residency.settle(instance, now, f"{instance.id} runs")
         finished = mirror.advance(self.fleet, event)
         for request in finished:
             actions += self.placement.end(request, now, f"{request.load.shape.id} finished")
@@ -125,10 +124,10 @@ class HostMind:
         if instance is None:
             return []
         if event.state is ModelState.COLD:
-            self.recovery.gone(instance)
-            return []
+            return self.recovery.gone(instance, now)
         mirror.weigh(instance, event)
-        self.residency.reported(instance, event.state, now)
+        if self.residency.reported(instance, event.state, now):
+            self.fleet.waiting.departed(instance.id)
         return self.residency.settle(instance, now, f"{instance.id} reported its size")
 
     def _profile_progressed(self, event: reports.ProfileProgressed, now: float) -> list[HostAction]:  # noqa: ARG002
@@ -145,7 +144,7 @@ class HostMind:
             if first:
                 self.residency.measured(instance, now)
             actions += self.residency.settle(instance, now, f"{instance.model} was measured")
-        return actions
+        return actions + self.recovery.refuse_too_large(now)
 
     def _ticked(self, event: events.ClockTicked, now: float) -> list[HostAction]:  # noqa: ARG002 - time is `now`
         self.catalogue.forget_removed()

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from llmhostd.compute.estimator import Estimator, ProfiledEstimator, RoughEstimator
-from llmhostd.compute.workload import InstanceLoad, NodeLoad, RequestLoad
+from llmhostd.compute.workload import InstanceLoad, NodeLoad
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId, RequestId, ShapeKey
 from llmhostd.domain.model import ModelSpec
 from llmhostd.domain.profile import Profile
 from llmhostd.host.instance import Instance
+from llmhostd.host.request import LiveRequest
+from llmhostd.host.waiting import Waiting
 from llmhostd.memory.kv_demand import OutputLengths
 from llmhostd.memory.ledger import Ledger
 
@@ -57,20 +59,9 @@ class ModelRecord:
     broken_until_s: float = 0.0
     """Until then nobody tries again."""
 
-
-@dataclass(slots=True)
-class LiveRequest:
-    """One admitted request. `load` is also in the mirror of the instance that it is assigned to."""
-
-    load: RequestLoad
-    instance_id: InstanceId | None = None
-    """None: it waits in a queue of the host."""
-    submitted: bool = False
-    """Whether its node was told; before, it waits for the memory or the profile of its instance."""
-    because: str = ""
-    """Why it was assigned to this instance."""
-    moves: int = 0
-    """How often it lost its place and moved as its tokens."""
+    def unloadable(self, now: float) -> str:
+        """Why it may not be loaded now; empty when it may."""
+        return self.quarantined or (self.broken if now < self.broken_until_s else "")
 
 
 class Fleet:
@@ -83,6 +74,7 @@ class Fleet:
         self.models: dict[ModelName, ModelRecord] = {}
         self.instances: dict[InstanceId, Instance] = {}
         self.requests: dict[RequestId, LiveRequest] = {}
+        self.waiting = Waiting()
         self.profiles: dict[ProfileKey, Profile] = {}
         self._estimators: dict[ProfileKey, ProfiledEstimator] = {}
         self._loads_so_far = 0
@@ -153,6 +145,18 @@ class Fleet:
         instance.load.requests[request.load.shape.id] = request.load
         instance.last_used_s = now
         request.instance_id = instance.id
+
+    def displace(self, instance: Instance) -> list[LiveRequest]:
+        """Take all requests from an instance that must make room; returns those that its node must be told to drop.
+
+        They go on only when the instance reports what became of it: until then it may still report a token of theirs.
+        """
+        displaced = [self.requests[request_id] for request_id in instance.load.requests]
+        told = [request for request in displaced if request.submitted]
+        for request in displaced:
+            self.withdraw(request)
+            self.waiting.depart(request, instance.id)
+        return told
 
     def withdraw(self, request: LiveRequest) -> Instance | None:
         """Take a request from the instance that it is assigned to; it must be computed again elsewhere."""

@@ -44,9 +44,19 @@ class Instance:
     """`34/96` while its profile is measured."""
 
     @property
+    def loaded(self) -> bool:
+        """Whether it can run or be sent away; not while it comes or goes."""
+        return self.state in (ModelState.WARM, ModelState.RESIDENT)
+
+    @property
     def idle(self) -> bool:
-        """Whether it could give way: loaded, and nothing assigned to it."""
-        return self.state in (ModelState.WARM, ModelState.RESIDENT) and not self.load.requests
+        """Whether it is loaded and nothing is assigned to it."""
+        return self.loaded and not self.load.requests
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether a latency-sensitive request is assigned to it."""
+        return any(request.latency_sensitive for request in self.load.requests.values())
 
     def move(self, state: ModelState) -> bool:
         """Change state along MOVES; says whether it was a change. A report that overtook an order changes nothing."""

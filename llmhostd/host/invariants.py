@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from llmhostd.domain.model import ModelState
 from llmhostd.host.core import HostMind
-from llmhostd.host.fleet import LiveRequest
 from llmhostd.host.instance import Instance
+from llmhostd.host.request import LiveRequest
 
 
 class BrokenInvariantError(AssertionError):
@@ -33,7 +33,7 @@ def check_counts(mind: HostMind) -> None:
 def _counts(mind: HostMind) -> Iterator[str]:
     """Every admitted request is counted once, and every node's bytes add up."""
     placed = sum(len(load.requests) for node in mind.fleet.nodes.values() for load in node.load.instances.values())
-    queued = len(mind.recovery.stranded) + len(mind.best_effort)
+    queued = len(mind.fleet.waiting)
     if placed + queued != len(mind.fleet.requests):
         yield f"{len(mind.fleet.requests)} live requests, but {placed} placed and {queued} queued"
     for node in mind.fleet.nodes.values():
@@ -52,7 +52,7 @@ def _requests(mind: HostMind) -> Iterator[str]:
                 yield f"{request_id} is in the mirror of {instance.id}, but is not assigned to it"
             places[request_id] += 1
     for request_id, request in mind.fleet.requests.items():
-        places[request_id] += (request in mind.recovery.stranded) + (request in mind.best_effort)
+        places[request_id] += mind.fleet.waiting.places_of(request)
         if places[request_id] != 1:
             yield f"{request_id} is in {places[request_id]} places"
         yield from _progress(mind, request)

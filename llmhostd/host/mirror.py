@@ -1,8 +1,10 @@
 """What did a node do, as far as its host must know to plan?"""
 
-from llmhostd.domain.reports import InstanceReported, IterationReported
-from llmhostd.host.fleet import Fleet, LiveRequest, NodeRecord
+from llmhostd.compute.workload import RequestLoad
+from llmhostd.domain.reports import InstanceReported, IterationReported, RowReport
+from llmhostd.host.fleet import Fleet, NodeRecord
 from llmhostd.host.instance import Instance
+from llmhostd.host.request import LiveRequest
 
 RECENT_S = 1.0
 """How far back a node's load is looked at."""
@@ -22,18 +24,27 @@ def advance(fleet: Fleet, event: IterationReported) -> list[LiveRequest]:
     for row in event.rows:
         load = instance.load.requests.get(row.request_id)
         if load is None:
-            continue
-        if row.tokens:
+            load = _last_words(fleet, instance, row)
+        elif row.tokens:
             # The last of them is not computed yet: whatever came before it is.
-            load.tokens_out += len(row.tokens)
-            load.computed_tokens = load.context_tokens - 1
-            fleet.models[instance.model].crashes_in_a_row = 0
+            load.computed_tokens = load.context_tokens + len(row.tokens) - 1
         else:
             load.computed_tokens += row.prefilled
+        if load is None:
+            continue
+        if row.tokens:
+            load.said(len(row.tokens), ended_s)
+            fleet.models[instance.model].crashes_in_a_row = 0
         if row.finish is not None:
             finished.append(fleet.requests[row.request_id])
             fleet.models[instance.model].outputs.observe(load.tokens_out)
     return finished
+
+
+def _last_words(fleet: Fleet, instance: Instance, row: RowReport) -> RequestLoad | None:
+    """Find a request that was told to leave while it computed: its caller gets this token, so it moves with it."""
+    departing = fleet.waiting.departing(instance.id, row.request_id)
+    return departing.load if departing else None
 
 
 def weigh(instance: Instance, event: InstanceReported) -> None:

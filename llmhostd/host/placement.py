@@ -2,7 +2,8 @@
 
 from llmhostd.domain.actions import HostAction
 from llmhostd.domain.model import ModelState
-from llmhostd.host.fleet import Fleet, LiveRequest
+from llmhostd.host.fleet import Fleet
+from llmhostd.host.request import LiveRequest
 from llmhostd.host.residency import Residency
 from llmhostd.host.routing import Offer
 
@@ -36,6 +37,7 @@ class Placement:
         return self._residency.settle(instance, now, because)
 
     def end(self, request: LiveRequest, now: float, because: str) -> list[HostAction]:
-        """Forget a request."""
+        """Forget a request, wherever it is."""
         del self._fleet.requests[request.load.shape.id]
+        self._fleet.waiting.discard(request)
         return self.withdraw(request, now, because)

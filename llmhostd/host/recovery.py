@@ -7,15 +7,14 @@ row, without a token in between, is quarantined; the others go on.
 
 from dataclasses import dataclass
 
-from llmhostd.domain.actions import HostAction, QuarantineModel, Refusal
+from llmhostd.domain.actions import HostAction, QuarantineModel, Refusal, RefuseRequest
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.reports import LoadFailed, NodeDown, NodeUp, RequestReturned
-from llmhostd.host.best_effort import BestEffort
-from llmhostd.host.fleet import Fleet, LiveRequest, ModelRecord
+from llmhostd.host.fleet import Fleet, ModelRecord
 from llmhostd.host.instance import Instance
 from llmhostd.host.placement import Placement
-from llmhostd.host.queue import ArrivalQueue
-from llmhostd.host.refusal import refuse
+from llmhostd.host.refusal import refuse, too_large
+from llmhostd.host.request import LiveRequest
 from llmhostd.host.routing import Offer, Routing
 from llmhostd.memory.ledger import Ledger
 
@@ -33,16 +32,11 @@ class RecoveryPolicy:
 class Recovery:
     """Places again what lost its place."""
 
-    def __init__(
-        self, fleet: Fleet, routing: Routing, placement: Placement, best_effort: BestEffort, policy: RecoveryPolicy
-    ) -> None:
+    def __init__(self, fleet: Fleet, routing: Routing, placement: Placement, policy: RecoveryPolicy) -> None:
         self._fleet = fleet
         self._routing = routing
         self._placement = placement
-        self._best_effort = best_effort
         self._policy = policy
-        self.stranded = ArrivalQueue()
-        """Latency-sensitive requests without a place."""
 
     def node_up(self, event: NodeUp, now: float) -> list[HostAction]:
         """Use a node; whoever waits for one is placed when the step ends."""
@@ -55,9 +49,9 @@ class Recovery:
         node.load.busy_until_s = now
         node.up = True
         node.caveats = event.caveats
-        return actions
+        return actions + self.refuse_too_large(now)
 
-    def node_down(self, event: NodeDown, now: float) -> list[HostAction]:  # noqa: ARG002 - as the others
+    def node_down(self, event: NodeDown, now: float) -> list[HostAction]:
         """Forget everything on a node but its requests."""
         node = self._fleet.nodes[event.node_id]
         suspect = self._fleet.instances.get(event.suspect) if event.suspect else None
@@ -65,9 +59,10 @@ class Recovery:
         node.up = False
         node.restarts += 1
         node.recent.clear()
+        actions: list[HostAction] = self._suspect(model, event.because) if model else []
         for instance in list(self._fleet.instances_on(node)):
-            self.gone(instance)
-        return self._suspect(model, event.because) if model else []
+            actions += self.gone(instance, now)
+        return actions
 
     def load_failed(self, event: LoadFailed, now: float) -> list[HostAction]:
         """Give up an instance that could not be loaded; its requests go to another one, or must be refused."""
@@ -75,11 +70,9 @@ class Recovery:
         if instance is None:
             return []
         model = self._fleet.models[instance.model]
-        model.broken, model.broken_until_s = event.error, now + self._policy.load_retry_s
-        self.gone(instance)
-        if next(self._fleet.instances_of(instance.model), None) is not None:
-            return []
-        return self.give_up(instance.model, f"loading {instance.model} failed: {event.error}")
+        model.broken = f"loading {instance.model} failed: {event.error}"
+        model.broken_until_s = now + self._policy.load_retry_s
+        return self.gone(instance, now)
 
     def returned(self, event: RequestReturned, now: float) -> list[HostAction]:
         """Take a request back; it is placed again when somebody gave something back, or at the next tick."""
@@ -87,34 +80,48 @@ class Recovery:
         if request is None or not request.submitted:
             return []
         actions = self._placement.withdraw(request, now, event.because)
-        self._strand(request)
+        self._fleet.waiting.add(request)
         return actions
 
-    def gone(self, instance: Instance) -> None:
-        """Forget an instance that its node no longer has."""
+    def gone(self, instance: Instance, now: float) -> list[HostAction]:
+        """Forget an instance that its node no longer has; refuse its requests if no other can ever take them."""
         for request in self._fleet.remove(instance):
-            self._strand(request)
+            self._fleet.waiting.add(request)
+        self._fleet.waiting.departed(instance.id)
+        why = self._fleet.models[instance.model].unloadable(now)
+        hopeless = why and next(self._fleet.instances_of(instance.model), None) is None
+        return self.give_up(instance.model, why) if hopeless else []
 
     def place_stranded(self, now: float) -> list[HostAction]:
         """Find places, in order of arrival: one that passes validation, or else the least bad one."""
         actions: list[HostAction] = []
         up = self._fleet.nodes_up()
-        for request in self.stranded if up else ():
+        for request in self._fleet.waiting.stranded if up else ():
             model = self._fleet.models[request.load.shape.model]
             answer = self._routing.ask(model, request.load, now, up)
             offer = answer.accepted or min(answer.rejected, key=_ttft_s, default=None)
             if offer:
-                self.stranded.discard(request)
+                self._fleet.waiting.discard(request)
                 actions += self._placement.place(request, offer, now)
-            elif answer.never_fits and len(up) == len(self._fleet.nodes):
-                because = f"{model.spec.name} no longer fits into the memory of this box"
-                actions += self._refuse(request, Refusal.TOO_LARGE, because)
         return actions
+
+    def refuse_too_large(self, now: float) -> list[HostAction]:
+        """Refuse who waits for what fits nowhere any more: a node came back smaller, or a measured model is larger."""
+        return [
+            action
+            for name, model in self._fleet.models.items()
+            for request in self._fleet.waiting.of(name)
+            if self._routing.never_fits(model, request.load, now)
+            for action in self._refuse(request, too_large(request.load.shape))
+        ]
 
     def give_up(self, model: ModelName, because: str) -> list[HostAction]:
         """Refuse everybody who waits for a model in a queue of the host."""
-        waiting = [each for each in self.stranded if each.load.shape.model == model] + self._best_effort.of(model)
-        return [action for request in waiting for action in self._refuse(request, Refusal.MODEL_BROKEN, because)]
+        return [
+            action
+            for request in self._fleet.waiting.of(model)
+            for action in self._refuse(request, refuse(request.load.shape, Refusal.MODEL_BROKEN, because, 0.0))
+        ]
 
     def _suspect(self, model: ModelRecord, because: str) -> list[HostAction]:
         model.crashes_in_a_row += 1
@@ -123,20 +130,12 @@ class Recovery:
         times = model.crashes_in_a_row
         name = model.spec.name
         model.quarantined = f"{name} took its worker down {times} times in a row: {because}"
-        quarantine = QuarantineModel(model=name, because=model.quarantined)
-        return [quarantine, *self.give_up(name, model.quarantined)]
+        return [QuarantineModel(model=name, because=model.quarantined)]
 
-    def _strand(self, request: LiveRequest) -> None:
-        if request.load.latency_sensitive:
-            self.stranded.add(request)
-        else:
-            self._best_effort.add(request)
-
-    def _refuse(self, request: LiveRequest, refusal: Refusal, because: str) -> list[HostAction]:
-        self.stranded.discard(request)
-        self._best_effort.discard(request)
+    def _refuse(self, request: LiveRequest, refusal: RefuseRequest) -> list[HostAction]:
+        self._fleet.waiting.discard(request)
         del self._fleet.requests[request.load.shape.id]
-        return [refuse(request.load.shape, refusal, because, 0.0)]
+        return [refusal]
 
 
 def _ttft_s(offer: Offer) -> float:

@@ -32,13 +32,17 @@ def refuse(request: RequestShape, refusal: Refusal, because: str, retry_after_s:
     )
 
 
+def too_large(request: RequestShape) -> RefuseRequest:
+    """Refuse what this box could not even serve alone."""
+    because = f"{request.model} with {request.prompt_tokens} prompt tokens never fits into the memory of this box"
+    return refuse(request, Refusal.TOO_LARGE, because, 0.0)
+
+
 def refuse_for(answer: Answer, request: RequestShape, policy: RefusalPolicy) -> RefuseRequest:
     """Refuse by what the search for an instance found: the nearest to success decides."""
-    if answer.never_fits:
-        because = f"{request.model} with {request.prompt_tokens} prompt tokens never fits into the memory of this box"
-        return refuse(request, Refusal.TOO_LARGE, because, 0.0)
     if not answer.rejected:
-        because = f"{answer.short_bytes / 2**20:.0f} MiB short, and nobody idle can give way"
+        short_mib = (answer.short_bytes or 0) / 2**20
+        because = f"{short_mib:.0f} MiB short on the nodes that are up, and nobody idle can give way"
         return refuse(request, Refusal.NO_MEMORY, because, policy.no_memory_retry_s)
     best = min(answer.rejected, key=lambda offer: offer.verdict.expected_ttft_s)
     late_s = best.verdict.expected_ttft_s - request.slo.ttft_s - best.request.shape.grace_s

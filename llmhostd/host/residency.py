@@ -10,12 +10,13 @@ import msgspec
 
 from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.actions import HostAction
-from llmhostd.domain.commands import LoadInstance, RestInstance, SubmitRequest, UnloadInstance
+from llmhostd.domain.commands import CancelRequest, LoadInstance, RestInstance, SubmitRequest, UnloadInstance
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.reports import IterationReported
 from llmhostd.host.budget import Budget, Way
-from llmhostd.host.fleet import Fleet, LiveRequest, ModelRecord, NodeRecord
+from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance
+from llmhostd.host.request import LiveRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,7 @@ class Residency:
         node = self._fleet.node_of(instance)
         actions: list[HostAction] = []
         for victim, way in self._budget.who_gives_way(node, but=instance):
-            order = self.rest if way is Way.REST else self.unload
-            actions += order(victim, now, f"least recently used ({now - victim.last_used_s:.0f} s ago); {because}")
+            actions += self._send_away(victim, way, now, because)
         if instance.state is ModelState.COLD or not self._budget.granted(instance):
             node.awaiting[instance.id] = None
         return actions + self.submit_waiting(instance) + self.proceed(node, now)
@@ -106,6 +106,17 @@ class Residency:
         self._budget.refresh(instance)
         return [UnloadInstance(node_id=instance.node_id, instance_id=instance.id, because=because)]
 
+    def _send_away(self, victim: Instance, way: Way, now: float, because: str) -> list[HostAction]:
+        """Let an instance give way; its best-effort requests go on once its node has let go of them."""
+        used = "best effort only" if victim.load.requests else f"least recently used ({now - victim.last_used_s:.0f} s)"
+        why = f"{used}; {because}"
+        actions: list[HostAction] = [
+            CancelRequest(node_id=victim.node_id, request_id=request.load.shape.id, because=why)
+            for request in self._fleet.displace(victim)
+        ]
+        order = self.rest if way is Way.REST else self.unload
+        return actions + order(victim, now, why)
+
     def look_at_idle(self, now: float) -> list[HostAction]:
         """Rest and unload what nobody used for long."""
         actions: list[HostAction] = []
@@ -121,10 +132,10 @@ class Residency:
                 actions += self.rest(instance, now, f"unused for {unused_s:.0f} s")
         return actions
 
-    def reported(self, instance: Instance, state: ModelState, now: float) -> None:
-        """Follow what a node says of an instance's state."""
+    def reported(self, instance: Instance, state: ModelState, now: float) -> bool:
+        """Follow what a node says of an instance's state; says whether it was news."""
         if not instance.move(state):
-            return
+            return False
         profile = self._fleet.profile_of(instance)
         if state is ModelState.WARM:
             instance.resting = False
@@ -133,18 +144,20 @@ class Residency:
         elif state is ModelState.RESIDENT:
             instance.load.first_run_s = 0.0
             instance.load.ready_at_s = min(instance.load.ready_at_s, now)
+        return True
 
-    def ran(self, instance: Instance, event: IterationReported, now: float) -> list[HostAction]:
-        """Know by its work that an instance is resident: the first time, or when its rest was called off for work."""
+    def ran(self, instance: Instance, event: IterationReported, now: float) -> bool:
+        """Know by its work that an instance is resident: the first time, or when its rest was called off for work.
+
+        Says whether it was news. Work for those who left proves nothing.
+        """
+        if instance.state is ModelState.RESIDENT:
+            return False
         if not any(row.request_id in instance.load.requests for row in event.rows):
-            return []
+            return False
         instance.resting = False
-        if not instance.move(ModelState.RESIDENT):
-            return []
         instance.reported_bytes = max(instance.reported_bytes, self._budget.measured_bytes(instance))
-        instance.load.first_run_s = 0.0
-        instance.load.ready_at_s = min(instance.load.ready_at_s, now)
-        return self.settle(instance, now, f"{instance.id} runs")
+        return self.reported(instance, ModelState.RESIDENT, now)
 
     def measured(self, instance: Instance, now: float) -> None:
         """Plan with a first profile; what it took to measure is not held against the requests that waited for it."""
@@ -188,5 +201,5 @@ class Residency:
 
     def _submit(self, request: LiveRequest, instance: Instance) -> HostAction:
         request.submitted = True
-        shape = msgspec.structs.replace(request.load.shape, tokens_out=request.load.tokens_out)
+        shape = request.load.moved_shape()
         return SubmitRequest(node_id=instance.node_id, instance_id=instance.id, request=shape, because=request.because)

@@ -54,10 +54,8 @@ class Answer:
     accepted: Offer | None
     rejected: tuple[Offer, ...]
     """Those with the memory but not the time, in the order in which they were asked."""
-    short_bytes: int
-    """The least that any node lacked in memory; 0 when all had enough."""
-    never_fits: bool
-    """Whether every node is too small, even empty."""
+    short_bytes: int | None
+    """The least that any node lacked in memory; None when none did."""
 
 
 class Routing:
@@ -83,20 +81,21 @@ class Routing:
         """Ask one instance after the other on some nodes that are up, until one accepts."""
         rejected: list[Offer] = []
         short_bytes: list[int] = []
-        fits_somewhere = False
         for instance in self._candidates(model, now, nodes):
-            if self._budget.never_fits(instance, request):
-                continue
-            fits_somewhere = True
             lacks_bytes = self._budget.shortage_bytes(instance, request)
             if lacks_bytes > 0:
                 short_bytes.append(lacks_bytes)
                 continue
             offer = self._offer(instance, request, now)
             if offer.verdict.accepted:
-                return Answer(offer, tuple(rejected), min(short_bytes, default=0), False)
+                return Answer(offer, tuple(rejected), min(short_bytes, default=None))
             rejected.append(offer)
-        return Answer(None, tuple(rejected), min(short_bytes, default=0), not fits_somewhere)
+        return Answer(None, tuple(rejected), min(short_bytes, default=None))
+
+    def never_fits(self, model: ModelRecord, request: RequestLoad, now: float) -> bool:
+        """Whether every node is too small for a request, up or not, even if it were empty."""
+        drafts = (self._residency.draft(model, node, now) for node in self._fleet.nodes.values())
+        return all(self._budget.never_fits(draft, request) for draft in drafts)
 
     def _candidates(self, model: ModelRecord, now: float, nodes: Sequence[NodeRecord]) -> Iterator[Instance]:
         """Existing instances by nearness and batch, then a new one on every node that has none."""
@@ -109,8 +108,9 @@ class Routing:
         allowed = [node.spec.id for node in nodes]
         asked = [each for each in mine if each.node_id in allowed]
         yield from sorted(asked, key=lambda each: (NEARNESS[each.state], -len(each.load.requests)))
-        drafts = [self._residency.draft(model, node, now) for node in nodes if node.spec.id not in taken]
-        yield from sorted(drafts, key=self._fit)
+        if not model.unloadable(now):
+            drafts = [self._residency.draft(model, node, now) for node in nodes if node.spec.id not in taken]
+            yield from sorted(drafts, key=self._fit)
 
     def _fit(self, draft: Instance) -> tuple[bool, int]:
         """Best fit: where least is left over; where others must give way only after that, the roomiest first."""

@@ -4,9 +4,10 @@ from llmhostd.checkpoints.tensors import parameter_count
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.snapshot import InstanceSnapshot, ModelSnapshot, NodeSnapshot, RequestSnapshot
 from llmhostd.domain.words import Word
-from llmhostd.host.fleet import Fleet, LiveRequest, ModelRecord, NodeRecord
+from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance
 from llmhostd.host.mirror import RECENT_S
+from llmhostd.host.request import LiveRequest
 from llmhostd.memory.ledger import Purpose
 
 NEAREST_FIRST = (ModelState.RESIDENT, ModelState.WARM, ModelState.LOADING, ModelState.UNLOADING, ModelState.COLD)

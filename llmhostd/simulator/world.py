@@ -32,7 +32,7 @@ from llmhostd.simulator.workload import SimulatedRequest
 
 TICK_S = 1.0
 QUIET_S = 900.0
-"""When nothing but ticks happened for so long, nothing else ever will: whoever still waits is lost."""
+"""When nothing but ticks and deaths happened for so long, nothing else will: whoever still waits is lost."""
 
 
 class World:
@@ -116,7 +116,7 @@ class World:
         if isinstance(event, IterationReported):
             self.computed_s += event.duration_s
             self.callers.streamed(event, self.now)
-        if not isinstance(event, ClockTicked):
+        if not isinstance(event, ClockTicked | NodeUp | NodeDown):
             self._active_s = self.now
         for action in self.host.step(event, self.now):
             self.decided(action)

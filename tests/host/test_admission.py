@@ -1,0 +1,170 @@
+"""Is a request served, made to wait, or refused at once?"""
+
+from boxes import MIB, SLO, Box, kinds, model, node, only, profile, row, shape
+
+from llmhostd.domain import events, reports
+from llmhostd.domain.actions import Refusal, RefuseRequest
+from llmhostd.domain.commands import LoadInstance, SubmitRequest
+from llmhostd.domain.model import ModelState, Slo
+from llmhostd.domain.request import Tier
+
+
+def test_a_cold_model_is_loaded_and_the_wait_is_not_held_against_it():
+    box = Box()
+    load, submit = box.ask()
+    assert (load.model, load.target, load.profile) == ("wren", ModelState.WARM, profile())
+    assert submit.instance_id == load.instance_id
+    assert submit.request.grace_s == 0.5
+    assert "new instance" in submit.because
+
+
+def test_a_second_request_joins_the_instance_that_loads():
+    box = Box()
+    instance_id = only(LoadInstance, box.ask()).instance_id
+    submit = only(SubmitRequest, box.ask(after=0.2))
+    assert submit.instance_id == instance_id
+    assert submit.request.grace_s == 0.3
+
+
+def test_a_resident_instance_gives_no_grace():
+    box = Box()
+    instance_id = box.load()
+    submit = only(SubmitRequest, box.ask())
+    assert (submit.instance_id, submit.request.grace_s) == (instance_id, 0.0)
+
+
+def test_a_request_that_would_be_late_is_told_so_and_when_to_come_back():
+    box = Box()
+    box.load()
+    refusal = only(RefuseRequest, box.ask(prompt=20_000))
+    assert refusal.refusal is Refusal.OVERLOADED
+    assert refusal.expected_ttft_s > 4.0
+    assert refusal.retry_after_s == refusal.expected_ttft_s - SLO.ttft_s
+    assert not box.mind.fleet.requests
+
+
+def test_no_newcomer_makes_others_late():
+    box = Box()
+    box.load()
+    admitted = 0
+    while not kinds(box.ask(prompt=1000)).count("RefuseRequest"):
+        admitted += 1
+    assert 2 < admitted < 12, "1,000 tokens take 0.2 s of the 2 s that each has"
+
+
+def test_an_unknown_or_removed_model_is_not_served():
+    box = Box()
+    assert only(RefuseRequest, box.ask("wrem")).refusal is Refusal.MODEL_BROKEN
+    box(events.ModelRemoved(name="wren"))
+    assert only(RefuseRequest, box.ask("wren")).refusal is Refusal.MODEL_BROKEN
+
+
+def test_without_a_node_people_are_refused():
+    box = Box()
+    box(reports.NodeDown(node_id="cpu0", suspect=None, because="killed by signal 9"))
+    assert only(RefuseRequest, box.ask()).refusal is Refusal.UNAVAILABLE
+
+
+def test_what_never_fits_is_refused_for_good():
+    box = Box(node(memory_mib=256))
+    refusal = only(RefuseRequest, box.ask())
+    assert refusal.refusal is Refusal.TOO_LARGE
+    assert "never fits" in refusal.because
+
+
+def test_what_fits_only_on_a_node_that_is_down_is_refused_for_now():
+    box = Box(node("cpu0", 256), node("cpu1", 4096))
+    box(reports.NodeDown(node_id="cpu1", suspect=None, because="killed"))
+    assert only(RefuseRequest, box.ask()).refusal is Refusal.NO_MEMORY
+
+
+def test_memory_that_others_use_is_not_taken_from_them():
+    box = Box(node(memory_mib=500))
+    box.ask("wren")
+    refusal = only(RefuseRequest, box.ask("owl"))
+    assert refusal.refusal is Refusal.NO_MEMORY
+    assert refusal.retry_after_s > 0
+
+
+def test_keys_and_values_count_as_memory():
+    box = Box(node(memory_mib=330))
+    box.load()
+    assert only(SubmitRequest, box.ask(prompt=4_000, slo=Slo(ttft_s=60.0, tpot_s=1.0)))
+    assert box.mind.fleet.nodes["cpu0"].promised.free_bytes == 330 * MIB - 320 * MIB - (4_000 + 50) * 1024
+    refusal = only(RefuseRequest, box.ask(prompt=8_000, slo=Slo(ttft_s=60.0, tpot_s=1.0)))
+    assert refusal.refusal is Refusal.NO_MEMORY
+
+
+def test_an_unmeasured_model_is_loaded_measured_and_then_asked():
+    box = Box(profiles=())
+    load = only(LoadInstance, box.ask())
+    assert load.profile is None
+    assert "never measured" in load.because
+    box.report(load.instance_id, ModelState.WARM, after=0.6)
+    box(reports.ProfileProgressed(node_id="cpu0", instance_id=load.instance_id, done=3, total=9))
+    assert box.mind.snapshot(box.now).nodes[0].profiling == "wren 3/9"
+    measured = reports.ProfileMeasured(node_id="cpu0", instance_id=load.instance_id, profile=profile())
+    submit = only(SubmitRequest, box(measured, after=8.0))
+    assert submit.request.grace_s == 8.6, "the caller waits for the measurement, but is not late because of it"
+
+
+def test_models_of_one_shape_share_a_profile():
+    box = Box(models=("wren", "owl", model("big", shape(layers=40, weight_mib=900))))
+    assert only(LoadInstance, box.ask("owl")).profile == profile()
+    assert only(LoadInstance, box.ask("big")).profile is None
+
+
+def test_two_nodes_serve_more_than_one():
+    box = Box(node("cpu0"), node("cpu1"))
+    asked = [only(SubmitRequest, box.ask(prompt=2500)) for _ in range(4)]
+    assert [each.node_id for each in asked] == ["cpu0", "cpu0", "cpu1", "cpu1"]
+
+
+def test_the_largest_batch_is_asked_first():
+    box = Box(node("cpu0"), node("cpu1"))
+    first, second = (only(SubmitRequest, box.ask(prompt=6000)) for _ in range(2))
+    assert first.node_id != second.node_id
+    for submit in (first, second):
+        box.report(submit.instance_id, ModelState.WARM, after=0.5)
+        box.report(submit.instance_id, ModelState.RESIDENT)
+        box.iterate(submit.instance_id, row(submit.request.id, prefilled=6000, tokens=1))
+    only(SubmitRequest, box.ask())
+    box.finish(first.instance_id, first.request.id)
+    loads = box.mind.fleet.instances
+    busiest = max(loads.values(), key=lambda each: len(each.load.requests))
+    assert only(SubmitRequest, box.ask()).instance_id == busiest.id
+
+
+def test_best_effort_waits_and_is_never_refused():
+    box = Box()
+    box.load()
+    box.decided.clear()
+    for _ in range(80):
+        box.ask(tier=Tier.BEST_EFFORT, prompt=4000)
+    assert kinds(box.decided) == ["SubmitRequest"] * 32
+    box.finish(box.decided[0].instance_id, "req-1", "req-2")
+    assert [each.request.id for each in box.decided[32:]] == ["req-33", "req-34"]
+
+
+def test_best_effort_waits_while_people_wait_for_memory():
+    box = Box(node(memory_mib=380))
+    first = box.load("wren")
+    asked = box.ask("owl")
+    assert kinds(asked) == ["RestInstance"]
+    assert box.ask("owl", tier=Tier.BEST_EFFORT) == []
+    decided = box.report(first, ModelState.WARM)
+    assert [each.request.id for each in decided if isinstance(each, SubmitRequest)] == ["req-1", "req-2"]
+
+
+def test_a_caller_who_leaves_is_forgotten_wherever_the_request_is():
+    box = Box(node(memory_mib=380))
+    first = box.load("wren")
+    box.ask("wren")
+    assert kinds(box(events.RequestCancelled(request_id="req-1"))) == ["CancelRequest"]
+    box.ask("owl")
+    assert kinds(box(events.RequestCancelled(request_id="req-2"))) == []
+    box.ask("wren", tier=Tier.BEST_EFFORT)
+    assert kinds(box(events.RequestCancelled(request_id="req-3"))) in ([], ["CancelRequest"])
+    assert not box.mind.fleet.requests
+    assert box(events.RequestCancelled(request_id="req-3")) == []
+    assert box.iterate(first, row("req-1", tokens=1)) == [], "late news of a request that left"

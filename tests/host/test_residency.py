@@ -1,0 +1,167 @@
+"""Which instances exist, and who gives way when memory is short?"""
+
+from boxes import MIB, Box, kinds, model, node, only, profile, row, shape
+
+from llmhostd.domain import events, reports
+from llmhostd.domain.commands import CancelRequest, LoadInstance, RestInstance, SubmitRequest, UnloadInstance
+from llmhostd.domain.model import ModelState
+from llmhostd.domain.request import Tier
+from llmhostd.host.instance import MOVES
+from llmhostd.host.policies import HostPolicies
+from llmhostd.host.residency import ResidencyPolicy
+
+SHORT = HostPolicies(residency=ResidencyPolicy(keep_resident_s=60.0, keep_warm_s=600.0))
+THREE = ("wren", "owl", "rook")
+
+
+def test_an_idle_instance_goes_back_to_warm_and_then_goes():
+    box = Box(policies=SHORT)
+    instance_id = box.load()
+    assert box.tick(after=59.0) == []
+    rest = only(RestInstance, box.tick(after=2.0))
+    assert (rest.instance_id, rest.because) == (instance_id, "unused for 61 s")
+    box.report(instance_id, ModelState.WARM, after=0.5)
+    assert box.tick(after=500.0) == []
+    assert only(UnloadInstance, box.tick(after=100.0)).instance_id == instance_id
+    box.report(instance_id, ModelState.COLD)
+    assert not box.mind.fleet.instances
+    assert box.mind.fleet.nodes["cpu0"].held.owned_bytes == 0
+
+
+def test_using_an_instance_keeps_it():
+    box = Box(policies=SHORT)
+    instance_id = box.load()
+    box.ask(after=50.0)
+    assert box.tick(after=70.0) == [], "it runs a request"
+    box.finish(instance_id, "req-1")
+    assert box.tick(after=50.0) == []
+    assert kinds(box.tick(after=20.0)) == ["RestInstance"]
+
+
+def test_the_least_recently_used_gives_way_and_memory_is_used_only_once_it_is_free():
+    box = Box(node(memory_mib=720), models=THREE)
+    first, second = box.load("wren"), box.load("owl")
+    box.ask("wren", after=1.0)
+    box.finish(first, "req-1")
+    asked = box.ask("rook")
+    assert kinds(asked) == ["RestInstance"]
+    assert asked[0].instance_id == second
+    assert asked[0].because.startswith("least recently used (1 s); rook needs memory for req-2")
+    loaded = box.report(second, ModelState.WARM, after=0.4)
+    assert kinds(loaded) == ["LoadInstance", "SubmitRequest"]
+
+
+def test_where_resting_is_not_enough_the_warm_go_too():
+    big = model("big", shape(layers=40, weight_mib=600))
+    box = Box(node(memory_mib=745), models=(*THREE, big), profiles=(profile(), profile(big.shape, resident_mib=720)))
+    first, second = box.load("wren"), box.load("owl")
+    asked = box.ask("big")
+    assert kinds(asked) == ["UnloadInstance", "RestInstance"], "20 MiB of one may stay"
+    assert [each.instance_id for each in asked] == [first, second]
+    assert kinds(box.report(first, ModelState.COLD)) == []
+    assert kinds(box.report(second, ModelState.WARM)) == ["LoadInstance", "SubmitRequest"]
+
+
+def test_a_request_that_comes_back_while_its_model_rests_waits_for_it_there():
+    box = Box(policies=SHORT)
+    instance_id = box.load()
+    box.tick(after=61.0)
+    submit = only(SubmitRequest, box.ask())
+    assert (submit.instance_id, submit.request.grace_s) == (instance_id, 0.5)
+    assert box.state(instance_id) is ModelState.LOADING
+    box.iterate(instance_id, row("req-1", prefilled=100, tokens=1))
+    assert box.state(instance_id) is ModelState.RESIDENT, "its node called the rest off"
+
+
+def test_a_report_that_overtook_a_rest_does_not_undo_it():
+    box = Box(policies=SHORT)
+    instance_id = box.load()
+    box.tick(after=61.0)
+    box.report(instance_id, ModelState.RESIDENT)
+    assert box.state(instance_id) is ModelState.LOADING
+    box.report(instance_id, ModelState.WARM)
+    assert box.state(instance_id) is ModelState.WARM
+
+
+def test_best_effort_makes_room_for_people_and_goes_on_after():
+    box = Box(node(memory_mib=380))
+    first = box.load("wren")
+    box.ask("wren", tier=Tier.BEST_EFFORT)
+    box.iterate(first, row("req-1", prefilled=100, tokens=1))
+    asked = box.ask("owl")
+    assert kinds(asked) == ["CancelRequest", "RestInstance"]
+    assert only(CancelRequest, asked).request_id == "req-1"
+    box.iterate(first, row("req-1", tokens=1))
+    second = only(LoadInstance, box.report(first, ModelState.WARM)).instance_id
+    box.report(second, ModelState.WARM)
+    box.report(second, ModelState.RESIDENT)
+    assert kinds(box.tick()) == [], "owl still runs"
+    assert kinds(box.finish(second, "req-2")) == ["RestInstance"]
+    again = only(SubmitRequest, box.report(second, ModelState.WARM))
+    assert (again.request.id, again.request.tokens_out) == ("req-1", 2), "with the token of its last iteration"
+
+
+def test_people_do_not_make_room_for_people():
+    box = Box(node(memory_mib=380))
+    box.load("wren")
+    box.ask("wren", tier=Tier.BEST_EFFORT)
+    box.ask("wren")
+    assert kinds(box.ask("owl")) == ["RefuseRequest"]
+
+
+def test_warm_ups_wait_for_a_node_and_for_memory():
+    box = Box(models=THREE, profiles=())
+    box(reports.NodeDown(node_id="cpu0", suspect=None, because="killed"))
+    for name in THREE:
+        assert box(events.WarmUpAsked(name=name)) == []
+    loads = box(reports.NodeUp(node_id="cpu0", memory_bytes=800 * MIB))
+    assert [each.model for each in loads] == ["wren", "owl"]
+    first = loads[0].instance_id
+    box.report(first, ModelState.WARM)
+    box.report(first, ModelState.RESIDENT)
+    measured = box(reports.ProfileMeasured(node_id="cpu0", instance_id=first, profile=profile()))
+    assert kinds(measured) == ["LoadInstance"], "measured, they need less"
+    assert measured[0].model == "rook"
+
+
+def test_an_unload_waits_until_nobody_is_served():
+    box = Box()
+    instance_id = box.load()
+    box.ask()
+    assert box(events.UnloadAsked(name="wren")) == []
+    assert kinds(box.finish(instance_id, "req-1")) == ["UnloadInstance"]
+
+
+def test_a_changed_checkpoint_replaces_the_old_one():
+    box = Box(profiles=(profile(), profile(shape(layers=14))))
+    old = box.load()
+    box.ask()
+    box(events.ModelAdded(spec=model("wren", shape(layers=14))))
+    new = only(LoadInstance, box.ask())
+    assert new.instance_id != old
+    assert kinds(box.finish(old, "req-1")) == ["UnloadInstance"]
+
+
+def test_a_removed_model_runs_to_its_end_and_is_forgotten():
+    box = Box()
+    instance_id = box.load()
+    box.ask()
+    box(events.ModelRemoved(name="wren"))
+    assert kinds(box.finish(instance_id, "req-1")) == ["UnloadInstance"]
+    box.report(instance_id, ModelState.COLD)
+    box.tick()
+    assert "wren" not in box.mind.fleet.models
+
+
+def test_a_growing_kv_pool_counts_when_it_is_reported():
+    box = Box(node(memory_mib=700))
+    instance_id = box.load()
+    box.report(instance_id, ModelState.RESIDENT, kv_mib=300)
+    ledger = box.mind.fleet.nodes["cpu0"].held
+    assert ledger.free_bytes == (700 - 320 - 300) * MIB
+    assert kinds(box.ask("owl")) == ["RestInstance"]
+
+
+def test_every_state_can_be_left_and_reached():
+    assert set(MOVES) == set(ModelState) - {ModelState.QUARANTINED}
+    assert {to for moves in MOVES.values() for to in moves} == set(MOVES)
