@@ -7,7 +7,7 @@ from llmhostd.cli.daemon_client import SOCKET_FILE, state_dir_of
 from llmhostd.cli.root import Place, example
 
 
-@click.command(epilog=example("top", "top --help", "--url http://other:11500 top"))
+@click.command(epilog=example("top", "--url http://other:11500 top"))
 @click.pass_obj
 def top(place: Place) -> None:
     """Watch nodes, instances and requests on a terminal.
