@@ -87,9 +87,9 @@ class Requests(Table[RequestRow]):
 
     columns: ClassVar[Sequence[Column[RequestRow]]] = (
         Column("REQUEST", _name, 8, 14, rank=1),
-        Column("HEADROOM", _headroom, 21, 44),
+        Column("HEADROOM", _headroom, 21, 36),
         Column("PHASE", _phase, 7, rank=3),
-        Column("TOKENS", _tokens, 8, rank=2, right=True),
+        Column("TOKENS", _tokens, 8, 10, rank=2, right=True),
         Column("MODEL", _model, 10, 28, rank=4),
         Column("TIER, MOVES", _notes, 12, rank=5),
         Column("AGE", _age, 8, rank=6, right=True),
