@@ -17,7 +17,7 @@ class HttpPolicy:
     max_body_bytes: int = 8_388_608
     """Larger request bodies get 413."""
     max_live_requests: int = 1024
-    """Completions under way at once; more get 503. Bounds what the daemon holds in memory."""
+    """Completions under way at once; more get 429. Bounds what the daemon holds in memory."""
     max_event_streams: int = 32
     """Open `/api/v1/events` streams at once; more get 503."""
     first_byte_s: float = 15.0
