@@ -69,9 +69,7 @@ class HostMind:
         Raises OperatorError for a profile that is not two full grids; nothing has changed then.
         """
         actions = self._answers[type(event)](event, now)
-        if isinstance(event, reports.IterationReported) and not any(row.finish for row in event.rows):
-            return actions
-        return actions + self._let_go_on(now)
+        return actions + self._let_go_on(now) if _frees(event) else actions
 
     def snapshot(self, now: float) -> MindSnapshot:
         """Say what the box is doing this second."""
@@ -149,3 +147,14 @@ class HostMind:
     def _ticked(self, event: events.ClockTicked, now: float) -> list[HostAction]:  # noqa: ARG002 - time is `now`
         self.catalogue.forget_removed()
         return self.residency.look_at_idle(now)
+
+
+def _frees(event: HostEvent) -> bool:
+    """Whether somebody who waits may go on after this.
+
+    Not after an iteration that nobody finished in; and not right after a node gave a request back: what it lacked then
+    it lacks now, and the request would go to and fro.
+    """
+    if isinstance(event, reports.IterationReported):
+        return any(row.finish for row in event.rows)
+    return not isinstance(event, reports.RequestReturned)

@@ -108,7 +108,11 @@ class Residency:
 
     def _send_away(self, victim: Instance, way: Way, now: float, because: str) -> list[HostAction]:
         """Let an instance give way; its best-effort requests go on once its node has let go of them."""
-        used = "best effort only" if victim.load.requests else f"least recently used ({now - victim.last_used_s:.0f} s)"
+        used = (
+            "best effort gives way"
+            if victim.load.requests
+            else f"least recently used ({now - victim.last_used_s:.0f} s)"
+        )
         why = f"{used}; {because}"
         actions: list[HostAction] = [
             CancelRequest(node_id=victim.node_id, request_id=request.load.shape.id, because=why)
@@ -165,9 +169,8 @@ class Residency:
         ready_s = now if instance.state in (ModelState.WARM, ModelState.RESIDENT) else instance.load.ready_at_s
         instance.load.ready_at_s = ready_s
         for request in instance.load.requests.values():
-            waited_s = ready_s - request.shape.arrived_s
-            if not self._fleet.requests[request.shape.id].submitted and waited_s > request.shape.grace_s:
-                request.shape = msgspec.structs.replace(request.shape, grace_s=waited_s)
+            if request.shape.grace_s and not self._fleet.requests[request.shape.id].submitted:
+                request.shape = msgspec.structs.replace(request.shape, grace_s=ready_s - request.shape.arrived_s)
 
     def _expect(self, instance: Instance, now: float) -> None:
         """Foretell when an instance that must be loaded (again) can run, after those that load already."""
@@ -196,7 +199,7 @@ class Residency:
             shape=instance.shape,
             target=ModelState.WARM,
             profile=profile,
-            because=f"no instance of {instance.model} is loaded; ready in {wait_s:.1f} s{known}",
+            because=f"{instance.model} is not loaded on {instance.node_id}; ready in {wait_s:.1f} s{known}",
         )
 
     def _submit(self, request: LiveRequest, instance: Instance) -> HostAction:

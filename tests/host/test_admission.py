@@ -99,7 +99,7 @@ def test_an_unmeasured_model_is_loaded_measured_and_then_asked():
     box = Box(profiles=())
     load = only(LoadInstance, box.ask())
     assert load.profile is None
-    assert "never measured" in load.because
+    assert load.because == "wren is not loaded on cpu0; ready in 5.7 s; never measured on this hardware"
     box.report(load.instance_id, ModelState.WARM, after=0.6)
     box(reports.ProfileProgressed(node_id="cpu0", instance_id=load.instance_id, done=3, total=9))
     assert box.mind.snapshot(box.now).nodes[0].profiling == "wren 3/9"
