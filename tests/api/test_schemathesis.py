@@ -55,7 +55,7 @@ def test_every_answer_is_as_described(daemon: DaemonProcess, path: str, method: 
 
     @hypothesis.given(operation.as_strategy(generation_mode=mode))
     @hypothesis.settings(
-        max_examples=40 if "/v1/c" in path else 8,
+        max_examples=120 if "/v1/c" in path else 12,
         deadline=None,
         derandomize=True,
         database=None,
