@@ -39,6 +39,8 @@ class CorrectionPolicy:
     """Corrections never go below this factor."""
     most: float = 3.0
     """Corrections never go above this factor; a single observation counts as at most this many times the prediction."""
+    tell_change: float = 0.05
+    """A node tells its host, which keeps it, when a correction has changed by this share since it last did."""
 
 
 class ProfiledEstimator:
@@ -66,6 +68,11 @@ class ProfiledEstimator:
         self._decode_attention = _growth_along_y(self._decode, decode)
         self._prefill_correction = self._clamped(profile.prefill_correction)
         self._decode_correction = self._clamped(profile.decode_correction)
+
+    @property
+    def corrections(self) -> tuple[float, float]:
+        """Learned so far: of the prefill table, and of the decode table."""
+        return self._prefill_correction, self._decode_correction
 
     @property
     def profile(self) -> Profile:

@@ -140,6 +140,13 @@ class RunProfileSample(Message):
     because: str
 
 
+class ReportProfile(Message):
+    """Iterations take otherwise than was last told: tell the host, so that both go on planning alike."""
+
+    instance_id: InstanceId
+    profile: Profile
+
+
 class DropRequest(Message):
     """Free what a request holds; it was cancelled."""
 
@@ -155,5 +162,13 @@ class ReturnRequest(Message):
 
 
 NodeAction = (
-    RunIteration | ResizeKv | BeginLoad | BeginRest | BeginUnload | RunProfileSample | DropRequest | ReturnRequest
+    RunIteration
+    | ResizeKv
+    | BeginLoad
+    | BeginRest
+    | BeginUnload
+    | RunProfileSample
+    | ReportProfile
+    | DropRequest
+    | ReturnRequest
 )

@@ -179,7 +179,19 @@ class NodeMind:
             if request_id in self.where:
                 self._forget(request_id)
                 drops.append(events.DropRequest(request_id=request_id, because=because))
-        return drops
+        return [*drops, *self._relearned(event.instance_id)]
+
+    def _relearned(self, instance_id: InstanceId) -> list[NodeAction]:
+        """Tell the host when a correction has moved: it validates arrivals with the same profile."""
+        one = self.instances.get(instance_id)
+        if one is None or one.estimator is None or one.measuring:
+            return []
+        now = one.estimator.corrections
+        least = self._correction.tell_change
+        if all(abs(new / old - 1.0) < least for new, old in zip(now, one.told, strict=True)):
+            return []
+        one.told = now
+        return [events.ReportProfile(instance_id=one.id, profile=one.estimator.profile)]
 
     def _resized(self, event: events.KvResized) -> list[NodeAction]:
         self.device.resized(event.instance_id, event.kv_blocks)
@@ -189,7 +201,7 @@ class NodeMind:
         for one in self.instances.values():
             same = one.shape.key == event.profile.shape_key
             if one.id == event.instance_id or (same and one.estimator is None):
-                one.estimator = one.load.estimator = ProfiledEstimator(event.profile, self._correction)
+                one.know(ProfiledEstimator(event.profile, self._correction))
                 one.measuring = one.id == event.instance_id and not event.complete
                 if one.computes:
                     one.load.ready_at_s = min(one.load.ready_at_s, self._now)

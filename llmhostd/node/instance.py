@@ -28,6 +28,8 @@ class NodeInstance:
     """Why it was ordered."""
     estimator: ProfiledEstimator | None = None
     """None: its shape was never measured here."""
+    told: tuple[float, float] = (1.0, 1.0)
+    """The corrections that the host knows of."""
     measuring: bool = False
     """Samples of its profile remain to be run."""
     phase: Phase = Phase.QUEUED
@@ -50,9 +52,17 @@ class NodeInstance:
         """Make the record of an instance that is to be loaded."""
         rough: Estimator = estimator or RoughEstimator(command.shape.weight_bytes)
         load = InstanceLoad(command.instance_id, rough, NOT_LOADED_S)
-        return cls(
-            command.instance_id, command.shape, command.target, load, command.because, estimator, estimator is None
-        )
+        one = cls(command.instance_id, command.shape, command.target, load, command.because)
+        one.know(estimator)
+        one.measuring = estimator is None
+        return one
+
+    def know(self, estimator: ProfiledEstimator | None) -> None:
+        """Plan with a measured profile, which the host has too."""
+        self.estimator = estimator
+        if estimator is not None:
+            self.load.estimator = estimator
+            self.told = estimator.corrections
 
     @property
     def computes(self) -> bool:

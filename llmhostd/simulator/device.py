@@ -95,6 +95,7 @@ class Device:
             does.BeginRest: self._begin_rest,
             does.BeginUnload: self._begin_unload,
             does.RunProfileSample: self._run_profile_sample,
+            does.ReportProfile: self._report_profile,
             does.DropRequest: self._drop_request,
             does.ReturnRequest: self._return_request,
         }
@@ -246,6 +247,11 @@ class Device:
                 self._measured(action.instance_id, runner.profile, then)
 
         self._later(now + self._physics.sample_s, ended)
+
+    def _report_profile(self, action: does.ReportProfile, now: float) -> None:  # noqa: ARG002 - as the others
+        self._world.report(
+            ProfileMeasured(node_id=self.mind.spec.id, instance_id=action.instance_id, profile=action.profile)
+        )
 
     def _measured(self, instance_id: InstanceId, profile: Profile, now: float) -> None:
         measured = ProfileMeasured(node_id=self.mind.spec.id, instance_id=instance_id, profile=profile)

@@ -17,6 +17,7 @@ from llmhostd.domain.node_events import (
     NodeEvent,
     PrefixMatched,
     ProfileUpdated,
+    ReportProfile,
     ResizeKv,
     ReturnRequest,
     RowDone,
@@ -52,6 +53,7 @@ class Executor:
             RunIteration: self._run_iteration,
             ResizeKv: self._resize_kv,
             RunProfileSample: self._run_profile_sample,
+            ReportProfile: self._report_profile,
             BeginLoad: self._begin_load,
             BeginRest: self._begin_rest,
             BeginUnload: self._begin_unload,
@@ -121,6 +123,10 @@ class Executor:
         else:
             self._instances.report(hosted, because=action.because)
         return [KvResized(instance_id=hosted.id, kv_blocks=hosted.running.instance.kv_blocks)]
+
+    def _report_profile(self, action: ReportProfile) -> Sequence[NodeEvent]:
+        self._link.send(ProfileMeasured(node_id=self._spec.id, instance_id=action.instance_id, profile=action.profile))
+        return ()
 
     def _run_profile_sample(self, action: RunProfileSample) -> Sequence[NodeEvent]:
         hosted = self._instances[action.instance_id]

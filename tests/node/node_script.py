@@ -194,6 +194,11 @@ def line_of(action):
             return f"{kind} {action.instance_id} [{rows}] {action.predicted_s * 1000:.1f} ms ({action.because})"
         case events.ResizeKv():
             return f"{kind} {action.instance_id} to {action.kv_blocks} ({action.because})"
+        case events.ReportProfile():
+            factors = (
+                f"prefill x {action.profile.prefill_correction:.2f}, decode x {action.profile.decode_correction:.2f}"
+            )
+            return f"{kind} {action.instance_id} ({factors})"
         case events.DropRequest() | events.ReturnRequest():
             return f"{kind} {action.request_id} ({action.because})"
         case _:
