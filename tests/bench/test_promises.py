@@ -1,0 +1,28 @@
+"""Does a box keep its promises under bursts? Eight models of 156M on all cores, TTFT 2 s, TPOT 0.2 s."""
+
+from pathlib import Path
+
+import pytest
+from box import box, checkpoints, load
+
+SECONDS = 120
+SHAPE = ("--burst", "4,6", "--zipf", "1.0", "--input-tokens", "100-180", "--output-tokens", "20-40")
+
+
+def test_slo_attainment_of_eight_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models = checkpoints(8)
+    names = [path.name for path in models]
+    with box(tmp_path / "state", models) as here:
+        rows = []
+        for rate in (3, 6):
+            got = load(here, names, tmp_path / f"{rate}.json", "--rate", str(rate), "--duration", str(SECONDS), *SHAPE)
+            refusal = got["time_to_refusal"]
+            rows.append(
+                f"{rate} req/s, bursty: {got['requests']} requests, SLO attainment {got['attainment']:.1%}, refused"
+                f" {got['refused']} (told within {refusal['max'] if refusal else 0:.3f} s), errors {got['errors']},"
+                f" lost {got['lost']}; TTFT p50/p99 {got['ttft']['p50']:.3f}/{got['ttft']['p99']:.3f} s, TPOT p50/p99"
+                f" {got['tpot']['p50']:.3f}/{got['tpot']['p99']:.3f} s, longest gap p99 {got['longest_gap']['p99']:.3f} s"
+            )
+            assert got["lost"] == 0
+    with capsys.disabled():
+        print("", *rows, sep="\n")
