@@ -137,8 +137,11 @@ class Residency:
         return actions
 
     def reported(self, instance: Instance, state: ModelState, now: float) -> bool:
-        """Follow what a node says of an instance's state; says whether it was news."""
-        if not instance.move(state):
+        """Follow what a node says of an instance's state; says whether it was news.
+
+        A node only says what it completed: when an instance loads, rests or goes, is decided here.
+        """
+        if state not in (ModelState.WARM, ModelState.RESIDENT) or not instance.move(state):
             return False
         profile = self._fleet.profile_of(instance)
         if state is ModelState.WARM:
