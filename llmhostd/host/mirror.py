@@ -16,7 +16,7 @@ def advance(fleet: Fleet, event: IterationReported) -> list[LiveRequest]:
     ended_s = event.started_s + event.duration_s
     node.load.busy_until_s = ended_s
     node.recent.append((ended_s, event.duration_s, sum(len(row.tokens) for row in event.rows)))
-    forget_older(node, ended_s)
+    _forget_older(node, ended_s)
     if instance is None:
         return []
     instance.last_used_s = max(instance.last_used_s, ended_s)
@@ -54,7 +54,7 @@ def weigh(instance: Instance, event: InstanceReported) -> None:
     instance.kv_used_bytes = event.kv_used_bytes
 
 
-def forget_older(node: NodeRecord, now: float) -> None:
+def _forget_older(node: NodeRecord, now: float) -> None:
     """Drop what is too long ago to say how busy a node is."""
     while node.recent and node.recent[0][0] <= now - RECENT_S:
         node.recent.popleft()

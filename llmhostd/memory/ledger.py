@@ -68,10 +68,6 @@ class Ledger:
             self.set(instance_id, purpose, 0)
         return before - self._owned_bytes
 
-    def holders(self) -> list[InstanceId]:
-        """Instances that own anything, in the order in which they first did."""
-        return list(dict.fromkeys(instance_id for instance_id, _ in self._entries))
-
     def violations(self) -> list[str]:
         """What does not add up, a sentence each; empty when all is well."""
         total = sum(self._entries.values())
