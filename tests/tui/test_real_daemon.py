@@ -2,8 +2,12 @@
 
 import asyncio
 import os
+import re
 import signal
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from daemon_process import DaemonProcess
@@ -16,25 +20,38 @@ from llmhostd.cli.daemon_client import SOCKET_FILE
 LONG = {"model": "tiny-llama", "prompt": "On and on", "max_tokens": 200, "ignore_eos": True}
 
 
-def ask_on_and_on(daemon: DaemonProcess, enough: threading.Event) -> None:
-    while not enough.is_set():
-        daemon.http.post("/v1/completions", json=LONG).raise_for_status()
+@contextmanager
+def load(daemon: DaemonProcess) -> Iterator[None]:
+    """Somebody asks, again and again."""
+    enough = threading.Event()
 
+    def ask() -> None:
+        while not enough.is_set():
+            daemon.http.post("/v1/completions", json=LONG).raise_for_status()
 
-def test_a_request_is_seen_from_its_submission_through_a_crash(tiny_models_dir: Path, tmp_path: Path) -> None:
-    async def scenario(daemon: DaemonProcess) -> None:
-        enough = threading.Event()
-        asking = asyncio.create_task(asyncio.to_thread(ask_on_and_on, daemon, enough))
-        async with Top(DaemonClient(socket=daemon.state_dir / SOCKET_FILE)).run_test(size=(160, 50)) as pilot:
-            text = await until(pilot, lambda text: "● resident" in text and "/200" in text)
-            assert "tiny-llama@cpu0#0" in text
-            assert "no instance of tiny-llama is loaded" in text
-            assert "runs tiny-llama@cpu0#0" in text or "measuring tiny-llama" in text
-            os.kill(daemon.worker_pids()[0], signal.SIGKILL)
-            await until(pilot, lambda text: "node down" in text and "killed from outside" in text)
-            await until(pilot, lambda text: "● cpu0" in text and "tiny-llama@cpu0#1" in text and "● resident" in text)
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        try:
+            yield
+        finally:
             enough.set()
-            await asking
+            asking.result()
+
+
+def test_requests_are_seen_from_their_submission_through_a_crash(tiny_models_dir: Path, tmp_path: Path) -> None:
+    async def scenario(daemon: DaemonProcess) -> None:
+        async with Top(DaemonClient(socket=daemon.state_dir / SOCKET_FILE)).run_test(size=(160, 50)) as pilot:
+            await until(pilot, lambda text: "● live" in text)
+            await pilot.press("slash", *"-submit", "enter")
+            with load(daemon):
+                text = await until(pilot, lambda text: "● resident" in text and "/200" in text)
+                assert "tiny-llama@cpu0#0" in text
+                await until(pilot, lambda text: bool(re.search(r"load +tiny-llama@cpu0#0 ", text)))
+                await until(pilot, lambda text: "runs tiny-llama@cpu0#0" in text)
+                os.kill(daemon.worker_pids()[0], signal.SIGKILL)
+                await until(pilot, lambda text: "node down" in text and "killed from outside" in text)
+                await until(pilot, lambda text: "● cpu0" in text and "tiny-llama@cpu0#1" in text)
+                await until(pilot, lambda text: "● resident" in text and "/200" in text)
             await until(pilot, lambda text: "Nobody waits for an answer." in text and "100 % SLO met" in text)
 
     with DaemonProcess(tmp_path / "state", [tiny_models_dir / "tiny-llama"]) as daemon:

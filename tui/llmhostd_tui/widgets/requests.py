@@ -87,7 +87,7 @@ class Requests(Table[RequestRow]):
 
     columns: ClassVar[Sequence[Column[RequestRow]]] = (
         Column("REQUEST", _name, 8, 14, rank=1),
-        Column("HEADROOM", _headroom, 21, 36),
+        Column("HEADROOM", _headroom, 21, 30),
         Column("PHASE", _phase, 7, rank=3),
         Column("TOKENS", _tokens, 8, 10, rank=2, right=True),
         Column("MODEL", _model, 10, 28, rank=4),
