@@ -92,10 +92,10 @@ class ProfiledEstimator:
         for chunk, past in prefill:
             tokens += chunk
             attention_s += self._prefill_attention.at(chunk, past)
-            alone_s = max(alone_s, self._prefill.at(chunk, past))
+            alone_s = max(alone_s, self._prefill.at(self._computed(chunk), past))
         if decode_batch <= 0 and len(prefill) == 1:
             return alone_s * self._prefill_correction
-        seconds = max(self._prefill.at(tokens, 0) + attention_s, alone_s) * self._prefill_correction
+        seconds = max(self._prefill.at(self._computed(tokens), 0) + attention_s, alone_s) * self._prefill_correction
         if decode_batch > 0:
             seconds += self._decode_attention.at(decode_batch, decode_context) * self._decode_correction
         return max(seconds, decode_s)
@@ -110,6 +110,11 @@ class ProfiledEstimator:
             self._prefill_correction = self._clamped(self._prefill_correction * surprise)
         else:
             self._decode_correction = self._clamped(self._decode_correction * surprise)
+
+    def _computed(self, tokens: int) -> int:
+        """Return how many tokens the engine computes when asked for so many."""
+        step = self._profile.token_step
+        return tokens if tokens <= step else -(-tokens // step) * step
 
     def _clamped(self, factor: float) -> float:
         return min(max(factor, self._policy.least), self._policy.most)

@@ -35,6 +35,8 @@ class Profile(Word):
     resident_bytes: int
     """What a resident instance holds beside its KV (mapped checkpoint pages not counted twice)."""
     warm_bytes: int
+    token_step: int = 1
+    """Iterations of more tokens than this take as long as those of the next multiple of it."""
     prefill_correction: float = 1.0
     """Learned online: observed / predicted."""
     decode_correction: float = 1.0

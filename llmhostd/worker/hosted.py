@@ -100,6 +100,7 @@ class Hosted:
             first_run_s=self.first_run_s,
             resident_bytes=self.running.instance.held_bytes(),
             warm_bytes=self.warm_bytes,
+            token_step=self.running.instance.token_step,
         )
 
     def report(self, node_id: NodeId, now: float, *, took_s: float = 0.0, because: str = "") -> InstanceReported:

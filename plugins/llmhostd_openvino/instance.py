@@ -18,6 +18,7 @@ from llmhostd.loader.safetensors import Checkpoint
 from llmhostd_openvino.footprint import Footprint
 from llmhostd_openvino.graph import HIDDEN, POSITIONS, SAMPLED, TOKEN_IDS
 from llmhostd_openvino.kv_arena import CachePort, KvArena
+from llmhostd_openvino.padding import TOKEN_STEP, pad
 from llmhostd_openvino.paged_attention import BLOCK_TOKENS
 
 _libc = ctypes.CDLL(None)
@@ -27,6 +28,7 @@ class OpenVinoInstance:
     """An `engines.interface.EngineInstance`."""
 
     block_tokens = BLOCK_TOKENS
+    token_step = TOKEN_STEP
 
     def __init__(
         self, compiled: ov.CompiledModel, checkpoint: Checkpoint, shape: ModelShape, modules: ModuleRange, kv_limit: int
@@ -50,8 +52,9 @@ class OpenVinoInstance:
     def run(self, iteration: Iteration) -> Floats:
         """See `EngineInstance.run`. Raises EngineError when the engine refuses the iteration."""
         request = self._request
+        padded = pad(iteration, self._arena.scratch_block)
         try:
-            for name, values in self._inputs(iteration):
+            for name, values in self._inputs(padded):
                 request.set_input_tensor(self._ports[name], ov.Tensor(values))
             request.infer(share_outputs=True)
         except RuntimeError as error:
@@ -62,7 +65,7 @@ class OpenVinoInstance:
             # The weights are packed: their file pages may go. The mapping stays, for whatever the engine still reads.
             self._checkpoint.drop_pages()
         output: Floats = request.get_output_tensor(0).data
-        return output.reshape(rows, self._width)
+        return output.reshape(-1, self._width)[:rows]
 
     def _inputs(self, it: Iteration) -> list[tuple[str, npt.NDArray[Any]]]:
         longest = (it.past_lens + np.diff(it.subsequence_begins)).max()

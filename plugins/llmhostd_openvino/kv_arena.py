@@ -39,7 +39,7 @@ class CachePort:
 
 
 class KvArena:
-    """All cache tensors of one instance; they have the same number of blocks."""
+    """All cache tensors of one instance; they have the same number of blocks, and one behind them for padding."""
 
     def __init__(self, ports: Sequence[CachePort], most_blocks: int) -> None:
         """Reserve `most_blocks` for every tensor. Raises EngineError when the address space is limited below that."""
@@ -47,14 +47,14 @@ class KvArena:
         self._most_blocks = most_blocks
         self.blocks = 0
         try:
-            self._maps = [_reserve(max(most_blocks, 1) * port.block_bytes) for port in self._ports]
+            self._maps = [_reserve((most_blocks + 1) * port.block_bytes) for port in self._ports]
         except (OSError, OverflowError) as error:
             raise EngineError(f"cannot reserve address space for {most_blocks} KV blocks: {error}") from error
 
     @property
-    def bytes_per_block(self) -> int:
-        """Bytes of one block over all tensors."""
-        return sum(port.block_bytes for port in self._ports)
+    def scratch_block(self) -> int:
+        """The block that belongs to nobody: what is written there is never read."""
+        return self.blocks
 
     def resize(self, blocks: int, moves: Sequence[tuple[int, int]]) -> None:
         """Move blocks (all sources are read before any is overwritten), then set the number of blocks."""
@@ -68,19 +68,21 @@ class KvArena:
                 view = _blocks(reserved, port, reach)
                 sources, targets = (list(side) for side in zip(*moves, strict=True))
                 view[targets] = view[sources]
-            self._give_back(reserved, blocks * port.block_bytes, self.blocks * port.block_bytes)
+            self._give_back(reserved, (blocks + 1) * port.block_bytes, (self.blocks + 1) * port.block_bytes)
         self.blocks = blocks
 
     def tensors(self) -> list[tuple[int, ov.Tensor]]:
         """Return, for each port's input index, the tensor over the blocks there are now."""
         return [
-            (port.index, _tensor(reserved, port, self.blocks))
+            (port.index, _tensor(reserved, port, self.blocks + 1))
             for port, reserved in zip(self._ports, self._maps, strict=True)
         ]
 
     def release(self) -> None:
         """Give all pages back. Addresses go when the last tensor does."""
-        self.resize(0, ())
+        for port, reserved in zip(self._ports, self._maps, strict=True):
+            self._give_back(reserved, 0, (self.blocks + 1) * port.block_bytes)
+        self.blocks = 0
 
     @staticmethod
     def _give_back(reserved: mmap.mmap, end: int, old_end: int) -> None:

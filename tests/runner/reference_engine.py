@@ -59,6 +59,7 @@ class ReferenceInstance:
         rng = np.random.default_rng(seed)
         self.shape = SHAPE
         self.block_tokens = BLOCK_TOKENS
+        self.token_step = 1
         self.kv_bytes_per_block = BLOCK_TOKENS * KV_BYTES_PER_TOKEN
         self.kv_blocks = 0
         self.wanted = wanted
