@@ -22,12 +22,16 @@ LONG = {"model": "tiny-llama", "prompt": "On and on", "max_tokens": 200, "ignore
 
 @contextmanager
 def load(daemon: DaemonProcess) -> Iterator[None]:
-    """Somebody asks, again and again."""
+    """Somebody asks again and again, also while no node is up."""
     enough = threading.Event()
 
     def ask() -> None:
         while not enough.is_set():
-            daemon.http.post("/v1/completions", json=LONG).raise_for_status()
+            answer = daemon.http.post("/v1/completions", json=LONG)
+            if answer.status_code == 503:
+                enough.wait(float(answer.headers["retry-after"]))
+            else:
+                answer.raise_for_status()
 
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(ask)
