@@ -27,8 +27,13 @@ def node_specs(settings: Sequence[NodeSettings], root: Path = _ROOT) -> tuple[No
     specs = []
     for one, share, held in zip(wanted, cores, memory, strict=True):
         facts = probe_cpu(root, share)
-        key = hardware_key(facts, facts.usable_threads)
-        specs.append(NodeSpec(id=NodeId(one.id), engine=one.engine, hardware_key=key, cores=share, memory_bytes=held))
+        threads = facts.usable_threads
+        key = hardware_key(facts, threads)
+        specs.append(
+            NodeSpec(
+                id=NodeId(one.id), engine=one.engine, hardware_key=key, cores=share, threads=threads, memory_bytes=held
+            )
+        )
     return tuple(specs)
 
 

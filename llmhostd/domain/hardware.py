@@ -15,3 +15,11 @@ class NodeSpec(Word):
     cores: tuple[int, ...]
     memory_bytes: int
     """What instances on this node may hold together: weights, packed weights and KV."""
+    threads: int = 0
+    """Threads that compute: fewer than `cores` where two of those share one physical core, or a quota allows no more.
+    0: one per core."""
+
+    @property
+    def compute_threads(self) -> int:
+        """How many threads an iteration runs on."""
+        return self.threads or len(self.cores)

@@ -131,7 +131,7 @@ class HostMind:
     def _profile_progressed(self, event: reports.ProfileProgressed, now: float) -> list[HostAction]:  # noqa: ARG002
         instance = self.fleet.instances.get(event.instance_id)
         if instance is not None:
-            instance.measuring = f"{event.done}/{event.total}"
+            instance.measuring = f"{event.done}/{event.total}" if event.done < event.total else ""
         return []
 
     def _profile_known(self, event: events.ProfileKnown | reports.ProfileMeasured, now: float) -> list[HostAction]:

@@ -29,7 +29,7 @@ def load_alone(node: NodeSpec, model: ModelSpec, checkpoint: Path) -> Hosted:
     hosted = Hosted(LoadFrame(command=command, checkpoint=str(checkpoint)))
     engine = find_engine(node.engine)(node)
     began_s = time.monotonic()
-    options = LoadOptions(compute=model.shape.compute, kv=model.shape.kv, threads=len(node.cores))
+    options = LoadOptions(compute=model.shape.compute, kv=model.shape.kv, threads=node.compute_threads)
     instance = engine.load(checkpoint, options)
     hosted.built(instance, time.monotonic() - began_s)
     return hosted

@@ -145,4 +145,4 @@ class Instances:
 
     def _options(self, hosted: Hosted) -> LoadOptions:
         shape = hosted.command.shape
-        return LoadOptions(compute=shape.compute, kv=shape.kv, threads=len(self._spec.cores))
+        return LoadOptions(compute=shape.compute, kv=shape.kv, threads=self._spec.compute_threads)

@@ -73,5 +73,7 @@ def test_http_against_the_bare_engine(tmp_path: Path, capsys: pytest.CaptureFixt
     first = [http[0] - engine[0] for engine, http in pairs]
     with capsys.disabled():
         print(f"\nper token: HTTP / engine = {statistics.median(per_token):.3f} {[round(r, 3) for r in per_token]}")
-        print(f"first token: HTTP - engine = {statistics.median(first) * 1e3:.1f} ms {[round(f * 1e3, 1) for f in first]}")
+        print(
+            f"first token: HTTP - engine = {statistics.median(first) * 1e3:.1f} ms {[round(f * 1e3, 1) for f in first]}"
+        )
         print(f"engine: {pairs[0][0][0] * 1e3:.1f} ms, then {pairs[0][0][1] * 1e3:.2f} ms per token")
