@@ -1,12 +1,14 @@
 """What does HTTP add to the engine, per token and to the first one? One caller, batch 1, 156M bf16."""
 
 import asyncio
+import itertools
 import statistics
 import time
 from pathlib import Path
 
 import pytest
 from box import Box, box, checkpoints
+from llmhostd_openvino import open_engine
 
 from llmhostd.bench.client import Endpoint, Target, ask, prepare
 from llmhostd.bench.schedule import PlannedRequest
@@ -17,7 +19,6 @@ from llmhostd.domain.node_events import RowPlan
 from llmhostd.domain.request import Sampling
 from llmhostd.engines.interface import LoadOptions
 from llmhostd.engines.runner import Runner
-from llmhostd_openvino import open_engine
 
 PROMPT, OUTPUT, ROUNDS = 128, 200, 5
 
@@ -44,7 +45,7 @@ class Bare:
         for step in range(OUTPUT):
             self.runner.run([RowPlan(request_id=who, tokens=1 if step else PROMPT, sample=True)])
             stamps.append(time.perf_counter())
-        gaps = [after - before for before, after in zip(stamps[1:], stamps[2:], strict=False)]
+        gaps = [after - before for before, after in itertools.pairwise(stamps[1:])]
         return stamps[1] - stamps[0], statistics.mean(gaps)
 
 
