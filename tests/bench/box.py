@@ -59,14 +59,14 @@ class Box:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return [pid for pid in map(int, children) if b"llmhostd.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
-    def wait_profiled(self, names: Sequence[str], within_s: float = 240) -> None:
-        """Until every model was measured."""
-        end = time.monotonic() + within_s
-        while time.monotonic() < end:
-            if all(one["profiled"] for one in self.get("/api/v1/models") if one["name"] in names):
-                return
+    def settle(self, within_s: float = 300) -> None:
+        """Wait until nothing is being measured any more: samples of a profile run when nobody waits."""
+        end, quiet = time.monotonic() + within_s, 0
+        while quiet < 4:
+            if time.monotonic() > end:
+                raise TimeoutError("profiles were not measured in time")
             time.sleep(0.5)
-        raise TimeoutError("profiles were not measured in time")
+            quiet = 0 if any(node["profiling"] for node in self.get("/api/v1/nodes")) else quiet + 1
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from llmhostd.domain.request import Sampling
 from llmhostd.engines.interface import LoadOptions
 from llmhostd.engines.runner import Runner
 
-PROMPT, OUTPUT, ROUNDS = 128, 200, 5
+PROMPT, OUTPUT, ROUNDS = 128, 200, 9
 
 
 class Bare:
@@ -66,6 +66,8 @@ def over_http(here: Box, model: str, turn: int) -> tuple[float, float]:
 def test_http_against_the_bare_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = checkpoints(1)[0]
     with box(tmp_path / "state", [model]) as here:
+        over_http(here, model.name, 0)
+        here.settle()
         bare = Bare(model)
         bare.generate()
         over_http(here, model.name, 0)
