@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import uvloop
+
 from llmhostd.api.exposure import check_exposure
 from llmhostd.config import Config
 from llmhostd.daemon.compose import Parts, compose
@@ -32,7 +34,7 @@ def run(config: Config, state_dir: Path) -> None:
     check_exposure(config.http)
     nodes = node_specs(config.nodes)
     with own_state(state_dir):
-        asyncio.run(_live(config, nodes, state_dir))
+        uvloop.run(_live(config, nodes, state_dir))
 
 
 async def _live(config: Config, nodes: Sequence[NodeSpec], state_dir: Path) -> None:
