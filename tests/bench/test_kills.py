@@ -1,0 +1,68 @@
+"""Twenty kill -9 of the worker under load: does every stream end with exactly the tokens of an undisturbed run?"""
+
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from box import Box, box, checkpoints
+
+from llmhostd.domain.model import WeightFormat
+
+KILLS, CALLERS, EVERY_S = 20, 6, 1.5
+SMALL = {"layers": 4, "hidden": 512, "heads": 8, "kv_heads": 2, "intermediate": 1408, "vocab": 8000}
+
+
+def answer(here: Box, model: str, caller: int) -> list[int]:
+    """Stream one greedy completion; returns the bytes of its text, as they were escaped."""
+    prompt = [(caller * 7919 + i * 31) % 7000 + 300 for i in range(40)]
+    body = {"model": model, "prompt": prompt, "max_tokens": 300, "temperature": 0, "ignore_eos": True, "stream": True}
+    text: list[int] = []
+    with httpx.stream("POST", here.url + "/v1/completions", json=body, timeout=120) as response:
+        if response.status_code != 200:
+            return []
+        for line in response.iter_lines():
+            if line.startswith("data: {"):
+                text += list(line.split('"text":"', 1)[1].split('"', 1)[0].encode())
+    return text
+
+
+def test_no_token_changes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models = checkpoints(2, WeightFormat.F32, **SMALL)
+    asks = [(models[caller % 2].name, caller) for caller in range(CALLERS)]
+    with box(tmp_path / "state", models, "--compute", "f32", "--kv", "f32") as here:
+        for path in models:
+            answer(here, path.name, 0)
+        here.settle()
+        undisturbed = [answer(here, *ask) for ask in asks]
+        stop, kills, wrong, right, refused = threading.Event(), 0, 0, 0, 0
+
+        def call_again_and_again(index: int) -> tuple[int, int, int]:
+            good = bad = turned_away = 0
+            while not stop.is_set():
+                got = answer(here, *asks[index])
+                good, bad = good + (got == undisturbed[index]), bad + (bool(got) and got != undisturbed[index])
+                turned_away += not got
+                time.sleep(0.05 if got else 0.3)
+            return good, bad, turned_away
+
+        with ThreadPoolExecutor(CALLERS) as pool:
+            calls = [pool.submit(call_again_and_again, index) for index in range(CALLERS)]
+            while kills < KILLS:
+                time.sleep(EVERY_S)
+                for pid in here.worker_pids():
+                    os.kill(pid, signal.SIGKILL)
+                    kills += 1
+            time.sleep(EVERY_S)
+            stop.set()
+            for call in calls:
+                one = call.result(120)
+                right, wrong, refused = right + one[0], wrong + one[1], refused + one[2]
+    with capsys.disabled():
+        print(f"\n{kills} kills: {right} streams exact, {wrong} not; {refused} refused while no worker was up")
+    assert wrong == 0
+    assert all(undisturbed)
