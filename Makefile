@@ -15,7 +15,7 @@ $(VENV)/.installed: pyproject.toml
 
 run: setup
 	$(BIN)/llmhostd --state-dir $(STATE) demo-models
-	$(BIN)/llmhostd --state-dir $(STATE) serve
+	$(BIN)/llmhostd --state-dir $(STATE) serve --profile-at-start
 
 check: setup
 	$(BIN)/ruff format --check .

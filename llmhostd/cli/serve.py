@@ -20,8 +20,10 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
               "[default: as configured, 11500]")  # fmt: skip
 @click.option("--log-level", type=click.Choice(list(LEVELS)), default="info", help="What to say on stderr.",
               show_default=True)  # fmt: skip
+@click.option("--profile-at-start", is_flag=True, help="Measure models that never ran here before anybody asks for "
+              "them.  [default: as configured]")  # fmt: skip
 @click.pass_obj
-def serve(place: Place, /, host: str | None, port: int | None, log_level: str) -> None:
+def serve(place: Place, /, host: str | None, port: int | None, log_level: str, profile_at_start: bool) -> None:
     """Run the daemon.
 
     Until SIGTERM or Ctrl-C: then running requests may finish, new ones are refused; a second one hurries.
@@ -31,7 +33,8 @@ def serve(place: Place, /, host: str | None, port: int | None, log_level: str) -
     log_to_stderr(LEVELS[log_level])
     config = config_of(place)
     http = replace(config.http, host=host or config.http.host, port=config.http.port if port is None else port)
-    run(replace(config, http=http), state_dir_of(place))
+    daemon = replace(config.daemon, profile_at_start=config.daemon.profile_at_start or profile_at_start)
+    run(replace(config, http=http, daemon=daemon), state_dir_of(place))
 
 
 def log_to_stderr(level: int) -> None:

@@ -167,7 +167,8 @@ class Device:
 
     def _chores(self) -> Iterator[DeviceAction]:
         """What to do while nobody waits, before best-effort work."""
-        for one in self.instances.values():
+        # Those that nobody ever measured first: a coarse profile is enough to serve with.
+        for one in sorted(self.instances.values(), key=lambda each: each.estimator is not None):
             if one.measuring and one.computes:
                 yield self._sample(one, "nobody waits; samples of its profile remain")
             if one.target is ModelState.RESIDENT and one.phase is Phase.WARM:
