@@ -25,14 +25,24 @@ class KvExhaustedError(EngineError):
 
 
 class _Table:
-    """One request's blocks in order. The first `sealed` are full and known; `digest` is that of the last of them."""
+    """One request's blocks in order, and the digests of those that are full."""
 
-    __slots__ = ("blocks", "digest", "sealed")
+    __slots__ = ("blocks", "digests")
 
     def __init__(self) -> None:
         self.blocks = array("i")
-        self.sealed = 0
-        self.digest = b""
+        self.digests: list[bytes] = []
+
+    @property
+    def sealed(self) -> int:
+        """Full blocks."""
+        return len(self.digests)
+
+    def next_digest(self, context: "array[int]", block_tokens: int) -> bytes:
+        """What the block after the full ones is known by; 16 bytes, so that two prefixes never meet by chance."""
+        begin = self.sealed * block_tokens
+        parent = self.digests[-1] if self.digests else b""
+        return blake2b(parent + context[begin : begin + block_tokens].tobytes(), digest_size=16).digest()
 
 
 class KvBlocks:
@@ -78,16 +88,15 @@ class KvBlocks:
         table = self._tables[request_id]
         if len(table.blocks) > table.sealed:
             return table.sealed * self.block_tokens
-        for index in range(table.sealed, (len(context) - 1) // self.block_tokens):
-            digest = self._digest(table.digest, context, index)
+        while table.sealed < (len(context) - 1) // self.block_tokens:
+            digest = table.next_digest(context, self.block_tokens)
             block = self._block_of.get(digest)
             if block is None:
                 break
             self._cached.pop(block, None)
             self._references[block] = self._references.get(block, 0) + 1
             table.blocks.append(block)
-            table.digest = digest
-            table.sealed += 1
+            table.digests.append(digest)
         return table.sealed * self.block_tokens
 
     def table(self, request_id: RequestId) -> "array[int]":
@@ -109,14 +118,17 @@ class KvBlocks:
             table.append(block)
 
     def seal(self, request_id: RequestId, context: "array[int]", computed_tokens: int) -> None:
-        """Make the blocks that are full now, after `computed_tokens` of `context`, known to later requests."""
+        """Make the blocks that are full now, after `computed_tokens` of `context`, known to later requests.
+
+        The earlier ones too: another request's block that a prefix was known by may have been given away since.
+        """
         table = self._tables[request_id]
-        for index in range(table.sealed, computed_tokens // self.block_tokens):
-            table.digest = self._digest(table.digest, context, index)
-            table.sealed += 1
-            if table.digest not in self._block_of:
-                self._block_of[table.digest] = table.blocks[index]
-                self._digest_of[table.blocks[index]] = table.digest
+        while table.sealed < computed_tokens // self.block_tokens:
+            table.digests.append(table.next_digest(context, self.block_tokens))
+        for block, digest in zip(table.blocks, table.digests, strict=False):
+            if digest not in self._block_of:
+                self._block_of[digest] = block
+                self._digest_of[block] = digest
 
     def close(self, request_id: RequestId) -> None:
         """End a table. Its sealed blocks stay cached, the deepest first to go: a prefix is worth more than its tail."""
@@ -169,11 +181,6 @@ class KvBlocks:
         del self._cached[block]
         del self._block_of[self._digest_of.pop(block)]
         return block
-
-    def _digest(self, parent: bytes, context: "array[int]", index: int) -> bytes:
-        """What the block at `index` is known by; 16 bytes, so that two prefixes never meet by chance."""
-        tokens = context[index * self.block_tokens : (index + 1) * self.block_tokens]
-        return blake2b(parent + tokens.tobytes(), digest_size=16).digest()
 
     def check(self) -> None:
         """Raise AssertionError unless what must always hold, holds; anyone may call it."""

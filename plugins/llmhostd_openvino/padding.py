@@ -5,6 +5,8 @@ The engine makes kernels for every token count that a compiled model has not see
 rounded up to a few; the padding is one more request, whose keys and values go to a block that no table names.
 """
 
+from copy import copy
+
 import numpy as np
 import numpy.typing as npt
 
@@ -28,24 +30,23 @@ def pad(iteration: Iteration, scratch_block: int) -> Iteration:
     more, more_rows = padded_count(tokens) - tokens, max(padded_count(rows), 1) - rows
     if not more and not more_rows:
         return iteration
-    it = iteration
-    sampled = np.append(it.sampled_indices, np.zeros(more_rows, np.int64))
-    if not more:
-        return Iteration(
-            token_ids=it.token_ids, positions=it.positions, past_lens=it.past_lens,
-            subsequence_begins=it.subsequence_begins, block_indices=it.block_indices,
-            block_indices_begins=it.block_indices_begins, sampled_indices=sampled, hidden=it.hidden,
-        )  # fmt: skip
-    return Iteration(
-        token_ids=np.append(it.token_ids, np.zeros(more, np.int64)),
-        positions=np.append(it.positions, np.arange(more, dtype=np.int64)),
-        past_lens=_one_more(it.past_lens, 0),
-        subsequence_begins=_one_more(it.subsequence_begins, tokens + more),
-        block_indices=_one_more(it.block_indices, scratch_block),
-        block_indices_begins=_one_more(it.block_indices_begins, len(it.block_indices) + 1),
-        sampled_indices=sampled,
-        hidden=None if it.hidden is None else np.pad(it.hidden, ((0, more), (0, 0))),
-    )
+    padded = copy(iteration)
+    padded.sampled_indices = np.append(iteration.sampled_indices, np.zeros(more_rows, np.int64))
+    if more:
+        _append_request(padded, more, scratch_block)
+    return padded
+
+
+def _append_request(it: Iteration, tokens: int, block: int) -> None:
+    """Add a request without a past: `tokens` tokens in one block."""
+    it.subsequence_begins = _one_more(it.subsequence_begins, len(it.positions) + tokens)
+    it.block_indices_begins = _one_more(it.block_indices_begins, len(it.block_indices) + 1)
+    it.block_indices = _one_more(it.block_indices, block)
+    it.past_lens = _one_more(it.past_lens, 0)
+    it.token_ids = np.append(it.token_ids, np.zeros(tokens, np.int64))
+    it.positions = np.append(it.positions, np.arange(tokens, dtype=np.int64))
+    if it.hidden is not None:
+        it.hidden = np.pad(it.hidden, ((0, tokens), (0, 0)))
 
 
 def _one_more(values: npt.NDArray[np.int32], last: int) -> npt.NDArray[np.int32]:
