@@ -1,6 +1,6 @@
 """What happened? Everything that the host mind hears."""
 
-from llmhostd.domain.ids import ModelName, RequestId
+from llmhostd.domain.ids import ModelName, NodeId, RequestId
 from llmhostd.domain.model import ModelSpec
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.reports import NodeDown, NodeReport
@@ -56,6 +56,24 @@ class UnloadAsked(Message):
     name: ModelName
 
 
+class MeasureAsked(Message):
+    """An operator wants a model's profile measured (again) on every node that has it; where none has, it is loaded."""
+
+    name: ModelName
+
+
+class DrainAsked(Message):
+    """An operator wants a node empty: nothing new goes there, what runs moves elsewhere as its tokens or ends there."""
+
+    node_id: NodeId
+
+
+class DrainEnded(Message):
+    """An operator gives a drained node back to the scheduler."""
+
+    node_id: NodeId
+
+
 class ClockTicked(Message):
     """Time passed; keep-alives and retries are looked at."""
 
@@ -69,6 +87,9 @@ HostEvent = (
     | RequestCancelled
     | WarmUpAsked
     | UnloadAsked
+    | MeasureAsked
+    | DrainAsked
+    | DrainEnded
     | ClockTicked
     | NodeReport
     | NodeDown

@@ -108,6 +108,14 @@ class NodeUp(Message):
     """What is slow or off there (`EngineFacts.caveats`)."""
 
 
+class NodeMemoryChanged(Message):
+    """What instances on a node may hold together is now this: a cgroup limit moved, or others use more or less."""
+
+    node_id: NodeId
+    memory_bytes: int
+    because: str
+
+
 class NodeDown(Message):
     """A worker died, and everything on it."""
 
@@ -126,4 +134,5 @@ NodeReport = (
     | RequestReturned
     | RequestFailed
     | NodeUp
+    | NodeMemoryChanged
 )
