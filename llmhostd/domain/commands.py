@@ -53,6 +53,17 @@ class CancelRequest(Message):
     because: str
 
 
+class RecallRequest(Message):
+    """Give a request back, to go on elsewhere as its tokens.
+
+    Answered by `RequestReturned`, or by its last row if it ends before; until then it may say another token.
+    """
+
+    node_id: NodeId
+    request_id: RequestId
+    because: str
+
+
 class MeasureProfile(Message):
     """Measure (again) the shape of a loaded instance."""
 
@@ -61,4 +72,6 @@ class MeasureProfile(Message):
     because: str
 
 
-NodeCommand = LoadInstance | RestInstance | UnloadInstance | SubmitRequest | CancelRequest | MeasureProfile
+NodeCommand = (
+    LoadInstance | RestInstance | UnloadInstance | SubmitRequest | CancelRequest | RecallRequest | MeasureProfile
+)

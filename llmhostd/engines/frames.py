@@ -14,6 +14,7 @@ from llmhostd.domain.commands import (
     CancelRequest,
     LoadInstance,
     MeasureProfile,
+    RecallRequest,
     RestInstance,
     SubmitRequest,
     UnloadInstance,
@@ -85,6 +86,7 @@ DownFrame = (
     | RestInstance
     | UnloadInstance
     | CancelRequest
+    | RecallRequest
     | MeasureProfile
     | ShutdownFrame
 )

@@ -45,8 +45,8 @@ class NodeMind:
         self.instances: dict[InstanceId, NodeInstance] = {}
         self.where: dict[RequestId, InstanceId] = {}
         """Every request on this node, and its instance."""
-        self.cancelled: dict[RequestId, str] = {}
-        """Requests of the running iteration that nobody waits for any more, and why; dropped when it ends."""
+        self.leaving: dict[RequestId, events.DropRequest | events.ReturnRequest] = {}
+        """Requests of the running iteration that were cancelled or recalled, and how they leave when it ends."""
         pools = KvPools(
             spec.memory_bytes, self.instances, kv_demand or KvDemandPolicy(), watermark or WatermarkPolicy()
         )
@@ -99,8 +99,8 @@ class NodeMind:
 
     def _submit(self, command: commands.SubmitRequest) -> list[NodeAction]:
         request = command.request
-        if request.id in self.cancelled:
-            because = "its cancelled predecessor still computes"
+        if request.id in self.leaving:
+            because = "its predecessor still computes"
             return [events.ReturnRequest(request_id=request.id, because=because)]
         if request.id in self.where:
             return []
@@ -115,13 +115,22 @@ class NodeMind:
         return []
 
     def _cancel(self, command: commands.CancelRequest) -> list[NodeAction]:
-        if command.request_id not in self.where:
+        return self._leave(events.DropRequest(request_id=command.request_id, because=command.because))
+
+    def _recall(self, command: commands.RecallRequest) -> list[NodeAction]:
+        if command.request_id in self.leaving:
             return []
-        if self._in_flight(command.request_id):
-            self.cancelled[command.request_id] = command.because
+        return self._leave(events.ReturnRequest(request_id=command.request_id, because=command.because))
+
+    def _leave(self, way: events.DropRequest | events.ReturnRequest) -> list[NodeAction]:
+        """Let a request go, now or when the iteration that computes it ends."""
+        if way.request_id not in self.where:
             return []
-        self._forget(command.request_id)
-        return [events.DropRequest(request_id=command.request_id, because=command.because)]
+        if self._in_flight(way.request_id):
+            self.leaving[way.request_id] = way
+            return []
+        self._forget(way.request_id)
+        return [way]
 
     def _loaded(self, event: events.InstanceLoaded) -> list[NodeAction]:
         one = self.instances.get(event.instance_id)
@@ -150,11 +159,8 @@ class NodeMind:
         back: list[NodeAction] = []
         for request_id in one.load.requests:
             del self.where[request_id]
-            dropped = self.cancelled.pop(request_id, None)
-            if dropped is None:
-                back.append(events.ReturnRequest(request_id=request_id, because=because))
-            else:
-                back.append(events.DropRequest(request_id=request_id, because=dropped))
+            way = self.leaving.pop(request_id, None)
+            back.append(way or events.ReturnRequest(request_id=request_id, because=because))
         return back
 
     def _prefix(self, event: events.PrefixMatched) -> list[NodeAction]:
@@ -172,14 +178,11 @@ class NodeMind:
         self.agenda.touch(event.instance_id)
         for row in event.rows:
             self._advance(row)
-        dropped = list(self.cancelled.items())
-        self.cancelled.clear()
-        drops: list[NodeAction] = []
-        for request_id, because in dropped:
-            if request_id in self.where:
-                self._forget(request_id)
-                drops.append(events.DropRequest(request_id=request_id, because=because))
-        return [*drops, *self._relearned(event.instance_id)]
+        leaving = [way for way in self.leaving.values() if way.request_id in self.where]
+        self.leaving.clear()
+        for way in leaving:
+            self._forget(way.request_id)
+        return [*leaving, *self._relearned(event.instance_id)]
 
     def _relearned(self, instance_id: InstanceId) -> list[NodeAction]:
         """Tell the host when a correction has moved: it validates arrivals with the same profile."""
@@ -255,6 +258,7 @@ ROUTES: dict[type[NodeEvent], Callable[[NodeMind, Any], list[NodeAction]]] = {
     commands.MeasureProfile: NodeMind._measure,
     commands.SubmitRequest: NodeMind._submit,
     commands.CancelRequest: NodeMind._cancel,
+    commands.RecallRequest: NodeMind._recall,
     events.InstanceLoaded: NodeMind._loaded,
     events.InstanceGone: NodeMind._gone,
     events.PrefixMatched: NodeMind._prefix,

@@ -25,7 +25,7 @@ def _claims(mind: NodeMind) -> list[tuple[bool, str]]:
         (len(background) <= 1, f"{background} load at once"),
         (background == [mind.lifecycle.background] or not background, "the background operation is not the one noted"),
         (not (mind.device.running and mind.device.resizing), "an iteration and a resize run at once"),
-        (all(key in mind.where for key in mind.cancelled), "a cancelled request is nowhere"),
+        (all(key in mind.where for key in mind.leaving), "a request that leaves is nowhere"),
         (mind.device.best_effort_s >= -1e-9, "best effort took more of the device than its share"),
     ]
     for one in mind.instances.values():

@@ -131,6 +131,9 @@ class NodeScript:
     def cancel(self, now, name):
         return commands.CancelRequest(node_id=NODE, request_id=RequestId(name), because="caller gone")
 
+    def recall(self, now, name):
+        return commands.RecallRequest(node_id=NODE, request_id=RequestId(name), because="it moves")
+
     def rest(self, now, name):
         return commands.RestInstance(node_id=NODE, instance_id=InstanceId(name), because="idle for long")
 

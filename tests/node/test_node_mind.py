@@ -77,10 +77,10 @@ class World(NodeScript):
             self.now += self.running.predicted_s
             event = self.done(self.now)
             for row in event.rows:
-                if row.finish and row.request_id not in self.mind.cancelled:
+                if row.finish and row.request_id not in self.mind.leaving:
                     self.end(row.request_id, "finished")
             for row in event.rows:
-                if row.finish and self.mind.cancelled.get(row.request_id):
+                if row.finish and row.request_id in self.mind.leaving:
                     self.end(row.request_id, "dropped")
             self.hear(event)
             return True
@@ -116,7 +116,9 @@ loads = st.tuples(st.just("load"), st.sampled_from(INSTANCES), st.sampled_from([
                   st.sampled_from(["warm", "resident"]))  # fmt: skip
 submits = st.tuples(st.just("submit"), st.sampled_from(INSTANCES), st.integers(1, 1500), st.integers(1, 6),
                     st.integers(0, 4), st.booleans())  # fmt: skip
-others = st.tuples(st.sampled_from(["rest", "unload", "measure", "fail", "cancel", "refuse"]), st.integers(0, 9))
+others = st.tuples(
+    st.sampled_from(["rest", "unload", "measure", "fail", "cancel", "recall", "refuse"]), st.integers(0, 9)
+)
 turns = st.tuples(st.just("turns"), st.integers(1, 8))
 completions = st.tuples(st.just("complete"))
 histories = st.lists(st.one_of(loads, submits, submits, turns, completions, others), max_size=40)
@@ -142,6 +144,8 @@ def live(world, history):
                 world.complete()
             case "cancel":
                 world.hear(world.cancel(world.now, f"r{rest[0]}"))
+            case "recall":
+                world.hear(world.recall(world.now, f"r{rest[0]}"))
             case "refuse":
                 world.refuse_growth = rest[0] < 3
             case "fail" if world.background:
@@ -160,7 +164,7 @@ def test_nothing_is_lost_and_every_rule_holds(history, memory_mb):
     stuck = {key for key, fate in world.fates.items() if fate is None}
     assert not stuck
     assert not world.mind.where
-    assert not world.mind.cancelled
+    assert not world.mind.leaving
 
 
 @settings(max_examples=150, deadline=None)
