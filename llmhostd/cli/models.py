@@ -11,7 +11,7 @@ from llmhostd_tui.words import spell_bytes
 
 from llmhostd.api.service import ModelRegistration
 from llmhostd.cli.daemon_client import daemon_if_running, running_daemon
-from llmhostd.cli.registry import model_files, register, registered, remove
+from llmhostd.cli.registry import check_servable, model_files, register, registered, remove
 from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import console, plain_table
 from llmhostd.daemon.registration import examine
@@ -90,7 +90,11 @@ def _serve(
         name=name, path=str(path), compute=compute or "", kv=kv or "", ttft_s=ttft_s, tpot_s=tpot_s, source=source
     )
     if not place.url:
-        examine(registration)
+        model = examine(registration)
+        weights = QUANTIZED[quantized] if quantized else model.shape.weights
+        check_servable(
+            place, msgspec.structs.replace(model, shape=msgspec.structs.replace(model.shape, weights=weights))
+        )
     elif quantized:
         raise CallerError("--quantize works on the daemon's own machine only: leave out --url", field="quantize")
     if quantized:

@@ -10,15 +10,17 @@ from pathlib import Path
 from sqlite_utils import Database
 
 from llmhostd.api.service import ModelRegistration
-from llmhostd.cli.daemon_client import daemon_if_running, state_dir_of
+from llmhostd.cli.daemon_client import config_of, daemon_if_running, state_dir_of
 from llmhostd.cli.root import Place
+from llmhostd.daemon.nodes import has_bf16, node_specs
+from llmhostd.daemon.precisions import check_precisions
 from llmhostd.daemon.registration import examine
 from llmhostd.domain.errors import OperatorError, UnknownModelError
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.snapshot import ModelSnapshot
 from llmhostd.state.database import DATABASE_FILE, open_database
 from llmhostd.state.lock import own_state
-from llmhostd.state.models import ModelTable, RegisteredModel
+from llmhostd.state.models import ModelTable, RegisteredModel, spec_of
 
 
 def register(place: Place, registration: ModelRegistration) -> None:
@@ -29,7 +31,16 @@ def register(place: Place, registration: ModelRegistration) -> None:
             return
     directory = state_dir_of(place)
     with own_state(directory):
-        ModelTable(open_database(directory)).put(examine(registration))
+        model = examine(registration)
+        check_servable(place, model)
+        ModelTable(open_database(directory)).put(model)
+
+
+def check_servable(place: Place, model: RegisteredModel) -> None:
+    """Raises CallerError naming `compute` or `kv` if no node of this configuration could ever load the model."""
+    config = config_of(place)
+    spec = spec_of(model, config.slo, config.precision, bf16_hardware=has_bf16())
+    check_precisions(spec.shape, node_specs(config.nodes))
 
 
 def remove(place: Place, name: str) -> None:

@@ -79,7 +79,7 @@ def compose(config: Config, nodes: Sequence[NodeSpec], state_dir: Path) -> Parts
         workers[spec.id] = WorkerSupervisor(start, reports.hear, config.supervision)
     submission = Submission(models, texts, requests, loop, config.http.max_live_requests)
     service = Daemon(
-        mind=mind, loop=loop, models=models, records=records, texts=texts, feed=feed, tally=tally,
+        nodes=nodes, mind=mind, loop=loop, models=models, records=records, texts=texts, feed=feed, tally=tally,
         submission=submission,
     )  # fmt: skip
     return Parts(

@@ -25,9 +25,13 @@ class Models:
     def __iter__(self) -> Iterator[ModelSpec]:
         return iter(self._specs.values())
 
+    def resolve(self, model: RegisteredModel) -> ModelSpec:
+        """Say what it would be under this configuration. Raises OperatorError for a precision that does not exist."""
+        return spec_of(model, self._slo, self._precision, bf16_hardware=self._bf16_hardware)
+
     def add(self, model: RegisteredModel) -> ModelSpec:
         """Add or replace. Raises OperatorError for a precision that does not exist."""
-        spec = spec_of(model, self._slo, self._precision, bf16_hardware=self._bf16_hardware)
+        spec = self.resolve(model)
         self._registered[model.name] = model
         self._specs[model.name] = spec
         # A removed model's requests may still be moved: its checkpoint stays known.

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from llmhostd import __version__
@@ -11,6 +12,7 @@ from llmhostd.daemon.answer import Answer
 from llmhostd.daemon.decisions import DecisionFeed, Follower
 from llmhostd.daemon.loop import HostLoop
 from llmhostd.daemon.models import Models
+from llmhostd.daemon.precisions import check_precisions
 from llmhostd.daemon.records import Records
 from llmhostd.daemon.registration import examine
 from llmhostd.daemon.submission import Submission
@@ -18,6 +20,7 @@ from llmhostd.daemon.tally import Tally
 from llmhostd.daemon.texts import Texts
 from llmhostd.domain.actions import Refusal
 from llmhostd.domain.events import ModelAdded, ModelReleased, ModelRemoved, UnloadAsked, WarmUpAsked
+from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.snapshot import (
@@ -39,6 +42,7 @@ class Daemon:
     def __init__(
         self,
         *,
+        nodes: Sequence[NodeSpec],
         mind: HostMind,
         loop: HostLoop,
         models: Models,
@@ -49,6 +53,7 @@ class Daemon:
         submission: Submission,
     ) -> None:
         self.draining = False
+        self._nodes = nodes
         self._mind = mind
         self._loop = loop
         self._models = models
@@ -120,6 +125,7 @@ class Daemon:
         """See `Service`."""
         async with self._changing:
             model = await asyncio.to_thread(examine, registration)
+            check_precisions(self._models.resolve(model).shape, self._nodes)
             spec = self._models.add(model)
             await self._records.put_model(model)
             self._texts.forget(Path(model.path))

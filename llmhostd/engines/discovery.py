@@ -3,15 +3,18 @@
 import importlib.metadata
 from collections.abc import Callable
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.hardware import NodeSpec
-from llmhostd.engines.interface import Engine
+
+if TYPE_CHECKING:  # the daemon asks for precisions only, and spares itself numpy
+    from llmhostd.engines.interface import Engine, Precisions
 
 GROUP = "llmhostd.engines"
-"""The entry-point group; each entry is a callable `(node: NodeSpec) -> Engine`."""
+"""The entry-point group; see `engines.interface.EnginePlugin`."""
 
-OpenEngine = Callable[[NodeSpec], Engine]
+OpenEngine = Callable[[NodeSpec], "Engine"]
 
 
 def engine_names() -> tuple[str, ...]:
@@ -35,10 +38,16 @@ def find_engine(name: str) -> OpenEngine:
     return found
 
 
-def open_engine(node: NodeSpec) -> Engine:
+def open_engine(node: NodeSpec) -> "Engine":
     """Find a node's engine and open it. Raises OperatorError, too, if what the engine itself imports is missing."""
     found = find_engine(node.engine)
     try:
         return found(node)
     except ImportError as error:
         raise OperatorError(f"engine '{node.engine}' cannot be opened: {error}") from error
+
+
+def precisions_of(node: NodeSpec) -> "Precisions | None":
+    """Ask what a node's engine can compute, without opening it; None if it says so at the load only."""
+    ask: Callable[[NodeSpec], Precisions] | None = getattr(find_engine(node.engine), "precisions", None)
+    return ask(node) if ask else None

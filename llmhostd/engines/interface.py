@@ -4,22 +4,25 @@ A runner engine computes *ranges of modules*: token ids or hidden states in, log
 KV sizes, batching, chunking, sampling and prefix reuse are llmhostd's (`engines.runner`). One mechanism therefore
 serves the whole model, execute-while-load pipelines, module replication and attention that runs elsewhere.
 
-Found by entry point (group `llmhostd.engines`): a callable `(node: NodeSpec) -> Engine`.
+Found by entry point (group `llmhostd.engines`): an `EnginePlugin`, or a plain callable `(node: NodeSpec) -> Engine`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.model import ComputePrecision, KvPrecision, ModelShape
 from llmhostd.domain.words import Word
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+Precisions = Mapping[ComputePrecision, tuple[KvPrecision, ...]]
+"""In which precisions an engine keeps keys and values, by the precision of its arithmetic; the best choice first."""
 
 
 class ModuleRange(Word):
@@ -136,5 +139,20 @@ class Engine(Protocol):
         """Build and compile (warm). Safe to call from a second thread while an instance runs.
 
         Raises CheckpointError naming the file and tensor, EngineError otherwise.
+        """
+        ...
+
+
+class EnginePlugin(Protocol):
+    """What an entry point names. Importing it and asking it must be cheap: the daemon does, and computes nothing."""
+
+    def __call__(self, node: NodeSpec) -> Engine:
+        """Open the engine on a node; called in that node's worker. Raises OperatorError if it cannot work there."""
+        ...
+
+    def precisions(self, node: NodeSpec) -> Precisions:
+        """Say what `load` takes on this node, so that a model that could never be loaded is refused when it is added.
+
+        A plain callable without this method says it at the load.
         """
         ...

@@ -3,12 +3,28 @@
 Found by entry point `llmhostd.engines`. Nothing outside this package knows OpenVINO.
 """
 
+from typing import TYPE_CHECKING
+
 from llmhostd.domain.hardware import NodeSpec
-from llmhostd.engines.interface import Engine
+from llmhostd_openvino import precisions
+
+if TYPE_CHECKING:
+    from llmhostd.engines.interface import Engine, Precisions
 
 
-def open_engine(node: NodeSpec) -> Engine:
-    """Open the engine for a CPU node. Importing OpenVINO takes a moment, so it waits until somebody computes."""
-    from llmhostd_openvino.engine import OpenVinoEngine
+class Plugin:
+    """What the entry point names: an `engines.interface.EnginePlugin`. Importing it is cheap."""
 
-    return OpenVinoEngine(node)
+    def __call__(self, node: NodeSpec) -> "Engine":
+        """Open the engine for a CPU node. Importing OpenVINO takes a moment, so it waits until somebody computes."""
+        from llmhostd_openvino.engine import OpenVinoEngine
+
+        return OpenVinoEngine(node)
+
+    def precisions(self, node: NodeSpec) -> "Precisions":
+        """See `EnginePlugin.precisions`."""
+        del node
+        return {one: precisions.KV_CHOICES[one] for one in precisions.hardware_precisions(precisions.cpu_flags())}
+
+
+open_engine = Plugin()

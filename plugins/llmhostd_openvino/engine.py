@@ -6,24 +6,20 @@ import openvino as ov
 
 from llmhostd.domain.errors import EngineError
 from llmhostd.domain.hardware import NodeSpec
-from llmhostd.domain.model import Architecture, ComputePrecision, KvPrecision
+from llmhostd.domain.model import Architecture
 from llmhostd.engines.interface import EngineFacts, EngineInstance, LoadOptions, ModuleRange
 from llmhostd.loader.safetensors import open_checkpoint
-from llmhostd_openvino.facts import cpu_flags, engine_facts, hardware_precisions
+from llmhostd_openvino.facts import engine_facts
 from llmhostd_openvino.graph import build_graph
 from llmhostd_openvino.instance import OpenVinoInstance, first_line
 from llmhostd_openvino.paged_attention import KV_TYPES
+from llmhostd_openvino.precisions import KV_CHOICES, cpu_flags, hardware_precisions
 
 _DEVICE = "CPU"
 
 _DYNAMIC_QUANTIZATION_GROUP = 128
 """Activations are quantised in groups of this many when quantised weights are computed under f32, so that products use
 VNNI instructions. It does nothing to plain weights and nothing under bf16."""
-
-_KV_CHOICES = {
-    ComputePrecision.F32: (KvPrecision.F32, KvPrecision.U8),
-    ComputePrecision.BF16: (KvPrecision.BF16, KvPrecision.U8),
-}
 
 
 class OpenVinoEngine:
@@ -63,7 +59,7 @@ class OpenVinoEngine:
 
 
 def _check_precisions(options: LoadOptions) -> None:
-    allowed = _KV_CHOICES[options.compute]
+    allowed = KV_CHOICES[options.compute]
     if options.kv not in allowed:
         raise EngineError(
             f"kv {options.kv!s} does not go with compute {options.compute!s}; choose {' or '.join(map(str, allowed))}"

@@ -1,31 +1,13 @@
 """What is fast, slow or off on this CPU, and why?"""
 
 from collections.abc import Collection
-from pathlib import Path
 
 import openvino as ov
 
-from llmhostd.domain.model import ComputePrecision
 from llmhostd.engines.interface import EngineFacts
+from llmhostd_openvino.precisions import cpu_flags, hardware_precisions
 
-_CPUINFO = Path("/proc/cpuinfo")
 _FEATURES = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "sve", "asimd")
-
-
-def cpu_flags() -> frozenset[str]:
-    """Read the instruction sets of the first CPU."""
-    for line in _CPUINFO.read_text(encoding="ascii", errors="replace").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return frozenset(value.split())
-    return frozenset()
-
-
-def hardware_precisions(flags: Collection[str]) -> tuple[ComputePrecision, ...]:
-    """Precisions that the CPU multiplies natively, fastest first."""
-    if "avx512_bf16" in flags or "amx_bf16" in flags:
-        return (ComputePrecision.BF16, ComputePrecision.F32)
-    return (ComputePrecision.F32,)
 
 
 def engine_facts(core: ov.Core) -> EngineFacts:

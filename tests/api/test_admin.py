@@ -78,6 +78,16 @@ def test_wrong_registration_is_named(daemon: DaemonProcess, body: object, param:
     assert answer.json()["error"]["message"].startswith(message)
 
 
+def test_precisions_that_would_fail_at_the_load_are_refused_at_once(
+    daemon: DaemonProcess, tiny_models_dir: Path
+) -> None:
+    body = {"name": "never", "path": str(tiny_models_dir / "tiny-qwen2"), "compute": "f32", "kv": "bf16"}
+    answer = daemon.http.post("/api/v1/models", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "kv")
+    assert answer.json()["error"]["message"].startswith("kv: bf16 does not go with compute f32; choose f32 or u8")
+    assert state_of(daemon, "never") == "gone"
+
+
 def test_node_and_host_say_how_they_are(daemon: DaemonProcess) -> None:
     (node,) = daemon.http.get("/api/v1/nodes").json()
     assert (node["id"], node["engine"], node["up"], node["restarts"]) == ("cpu0", "openvino", True, 0)

@@ -20,12 +20,10 @@ def state_of(directory: Path) -> dict[str, RegisteredModel]:
 
 def test_add_list_and_remove(tmp_path: Path, tiny_models_dir: Path) -> None:
     checkpoint = tiny_models_dir / "tiny-qwen3-bf16"
-    added = llmhostd(
-        "--state-dir", tmp_path, "models", "add", checkpoint, "--name", "q", "--ttft", "0.5", "--kv", "bf16"
-    )
+    added = llmhostd("--state-dir", tmp_path, "models", "add", checkpoint, "--name", "q", "--ttft", "0.5", "--kv", "u8")
     assert (added.returncode, added.stdout) == (0, 'q is added: llmhostd run q "..."\n')
     model = state_of(tmp_path)["q"]
-    assert (model.path, model.ttft_s, model.tpot_s, model.kv) == (str(checkpoint), 0.5, None, "bf16")
+    assert (model.path, model.ttft_s, model.tpot_s, model.kv) == (str(checkpoint), 0.5, None, "u8")
 
     (header, row) = llmhostd("--state-dir", tmp_path, "models", "list").stdout.splitlines()
     assert header.split() == ["MODEL", "FAMILY", "PARAMS", "WEIGHTS", "SIZE", "CONTEXT", "STATE"]
@@ -37,6 +35,18 @@ def test_add_list_and_remove(tmp_path: Path, tiny_models_dir: Path) -> None:
     assert llmhostd("--state-dir", tmp_path, "models", "rm", "q").stdout == "q is gone\n"
     assert state_of(tmp_path) == {}
     assert (checkpoint / "model.safetensors").exists()
+
+
+def test_precisions_that_no_node_could_load_together_are_refused_when_they_are_asked_for(
+    tmp_path: Path, tiny_models_dir: Path
+) -> None:
+    add = ("--state-dir", tmp_path, "models", "add", tiny_models_dir / "tiny-llama", "--compute", "f32")
+    said = refused(*add, "--kv", "bf16", status=2)
+    assert said.startswith("kv: bf16 does not go with compute f32; choose f32 or u8")
+    # Quantized weights are computed in f32, so it is refused before anything is quantized.
+    said = refused(*add[:-2], "--quantize", "int8", "--kv", "bf16", status=2)
+    assert said.startswith("kv: bf16 does not go with compute f32; choose f32 or u8")
+    assert not tmp_path.exists() or not list(tmp_path.iterdir())
 
 
 def test_the_name_is_the_directorys_and_a_relative_path_becomes_absolute(tmp_path: Path, tiny_models_dir: Path) -> None:
