@@ -1,23 +1,36 @@
 """What do the callers of a simulated box see?"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from llmhostd.domain.actions import RefuseRequest
+from llmhostd.domain.actions import Refusal, RefuseRequest
 from llmhostd.domain.commands import SubmitRequest
 from llmhostd.domain.ids import RequestId
 from llmhostd.domain.reports import IterationReported
 from llmhostd.simulator.report import Observation
 from llmhostd.simulator.workload import SimulatedRequest
 
+FINAL = (Refusal.TOO_LARGE, Refusal.MODEL_BROKEN)
+"""No use to ask again."""
+
 
 class StreamError(AssertionError):
     """A caller got a token twice, or one is missing: ours to fix."""
 
 
+@dataclass(frozen=True, slots=True)
+class AskAgain:
+    """What callers do who are refused although they could still be served in time."""
+
+    every_s: float = 0.0
+    """They ask again this often, until their first token would be late; 0: they go."""
+
+
 class Callers:
     """Everybody who asks, and what they have heard so far."""
 
-    def __init__(self, requests: Sequence[SimulatedRequest]) -> None:
+    def __init__(self, requests: Sequence[SimulatedRequest], ask_again: AskAgain) -> None:
+        self._ask_again = ask_again
         self.observations = {one.shape.id: Observation(one) for one in requests}
         self.waiting = len(requests)
         """Those who have not asked yet, or have no answer yet."""
@@ -28,23 +41,29 @@ class Callers:
         observation = self.observations[action.request.id]
         observation.grace_s = action.request.grace_s
         observation.submissions += 1
+        observation.told = (action.node_id, action.instance_id)
         self.moves += observation.submissions > 1
         if action.request.tokens_out != len(observation.token_s):
             streamed = len(observation.token_s)
             raise StreamError(f"{action.request.id} moved with {action.request.tokens_out} of {streamed} tokens")
 
-    def refused(self, action: RefuseRequest) -> None:
-        """Hear a refusal."""
+    def refused(self, action: RefuseRequest, now: float) -> float | None:
+        """Hear a refusal; says when to ask again, None: never."""
         observation = self.observations[action.request_id]
-        if not observation.answered:
-            observation.refused, observation.because = action.refusal, action.because
-            self.waiting -= 1
+        if observation.answered:
+            return None
+        shape, again_s = observation.asked.shape, now + self._ask_again.every_s
+        if again_s > now and action.refusal not in FINAL and again_s <= shape.arrived_s + shape.slo.ttft_s:
+            return again_s
+        observation.refused, observation.because = action.refusal, action.because
+        self.waiting -= 1
+        return None
 
     def streamed(self, report: IterationReported, now: float) -> None:
         """Hear tokens. Raises StreamError unless each is the next one."""
         for row in report.rows:
             observation = self.observations[row.request_id]
-            if observation.answered:
+            if observation.answered or observation.told != (report.node_id, report.instance_id):
                 continue
             for token in row.tokens:
                 if token != len(observation.token_s):

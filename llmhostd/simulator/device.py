@@ -26,7 +26,8 @@ from llmhostd.domain.words import Word
 from llmhostd.node.core import NodeMind
 from llmhostd.simulator.chance import Chance
 from llmhostd.simulator.faults import Misfortune
-from llmhostd.simulator.runner import BLOCK_TOKENS, CountingRunner
+from llmhostd.simulator.meter import Meter
+from llmhostd.simulator.runner import CountingRunner
 
 
 class Physics(Word):
@@ -37,7 +38,15 @@ class Physics(Word):
     loading_slowdown: float = 2.0
     """Iterations take this many times longer while an instance loads on the same cores."""
     kv_grow_s: float = 0.001
+    """Growing a KV pool takes this, and what the next two settings add."""
+    kv_copy_s_per_byte: float = 0.0
+    """For every byte that the pool had."""
+    kv_allocate_s_per_byte: float = 0.0
+    """For every byte that the pool gets."""
     kv_shrink_s: float = 0.05
+    """Shrinking takes this, and what the next setting adds."""
+    kv_shrink_s_per_byte: float = 0.0
+    """For every byte that remains."""
     unload_s: float = 0.04
     sample_s: float = 0.2
     samples: int = 20
@@ -46,6 +55,8 @@ class Physics(Word):
 
 class Surroundings(Protocol):
     """What a node needs of the world around it."""
+
+    meter: Meter
 
     def later(self, at_s: float, what: Callable[[float], None]) -> None:
         """Call back at a time."""
@@ -104,7 +115,10 @@ class Device:
         """Take a command of the host."""
         if isinstance(command, LoadInstance):
             profile = self._profiles[command.shape.key, self.mind.spec.hardware_key]
-            self._runners[command.instance_id] = CountingRunner(profile, command.shape.kv_bytes_per_token)
+            self._runners[command.instance_id] = CountingRunner(
+                profile, command.shape.kv_bytes_per_token, self.mind.spec.block_tokens
+            )
+            self._world.meter.came(self.mind.spec.id, command.instance_id, now)
         elif isinstance(command, SubmitRequest) and command.instance_id in self._runners:
             runner = self._runners[command.instance_id]
             runner.submit(command.request, self._world.answer_tokens(command.request.id))
@@ -112,10 +126,17 @@ class Device:
         self._tell(command, now)
         self._go_on(now)
 
-    def die(self) -> InstanceId | None:
+    def die(self, now: float) -> InstanceId | None:
         """Be gone; nothing that was under way ends. Says who was computing or loading."""
         self.alive = False
+        for instance_id in self._runners:
+            self._world.meter.went(self.mind.spec.id, instance_id, now)
         return self._computing or self._loading
+
+    def kv_bytes(self) -> tuple[int, int]:
+        """What all KV pools hold, and what of it holds tokens."""
+        runners = self._runners.values()
+        return sum(one.kv_blocks * one.block_bytes for one in runners), sum(one.kv_used_bytes for one in runners)
 
     def _tell(self, event: NodeEvent, now: float) -> bool:
         actions = self.mind.step(event, now)
@@ -156,6 +177,7 @@ class Device:
     def _iterated(self, action: does.RunIteration, runner: CountingRunner, started_s: float, now: float) -> None:
         packed = not runner.resident
         rows = runner.run(action.rows)
+        self._world.meter.decoded(self.mind.spec.id, runner.decoded, now)
         finished = [row.request_id for row in rows if row.finish]
         for request_id in finished:
             del self._where[request_id]
@@ -182,8 +204,9 @@ class Device:
 
     def _resize_kv(self, action: does.ResizeKv, now: float) -> None:
         runner = self._runners[action.instance_id]
-        takes_s = self._physics.kv_grow_s if action.kv_blocks > runner.kv_blocks else self._physics.kv_shrink_s
+        takes_s = self._resizing_s(runner, action.kv_blocks)
         self._computing = action.instance_id
+        self._world.meter.resized(takes_s)
 
         def ended(then: float) -> None:
             self._computing = None
@@ -192,6 +215,12 @@ class Device:
             self._tell(does.KvResized(instance_id=action.instance_id, kv_blocks=action.kv_blocks), then)
 
         self._later(now + takes_s, ended)
+
+    def _resizing_s(self, runner: CountingRunner, kv_blocks: int) -> float:
+        physics, before, after = self._physics, runner.kv_blocks * runner.block_bytes, kv_blocks * runner.block_bytes
+        if after > before:
+            return physics.kv_grow_s + before * physics.kv_copy_s_per_byte + after * physics.kv_allocate_s_per_byte
+        return physics.kv_shrink_s + after * physics.kv_shrink_s_per_byte
 
     def _begin_load(self, action: does.BeginLoad, now: float) -> None:
         runner, fails = self._runners[action.instance_id], self._misfortune.load_fails()
@@ -213,13 +242,13 @@ class Device:
             instance_id=instance_id,
             held_bytes=runner.held_bytes,
             kv_bytes_per_block=runner.block_bytes,
-            block_tokens=BLOCK_TOKENS,
+            block_tokens=runner.block_tokens,
         )
         self._tell(loaded, now)
 
     def _load_failed(self, instance_id: InstanceId, now: float) -> None:
         self._loading = None
-        self._forget_runner(instance_id)
+        self._forget_runner(instance_id, now)
         error = "model.safetensors: tensor lm_head.weight is missing"
         self._world.report(LoadFailed(node_id=self.mind.spec.id, instance_id=instance_id, error=error))
         self._tell(does.InstanceGone(instance_id=instance_id), now)
@@ -227,7 +256,7 @@ class Device:
     def _begin_unload(self, action: does.BeginUnload, now: float) -> None:
         def ended(then: float) -> None:
             self._report(action.instance_id, ModelState.COLD)
-            self._forget_runner(action.instance_id)
+            self._forget_runner(action.instance_id, then)
             self._tell(does.InstanceGone(instance_id=action.instance_id), then)
 
         self._later(now + self._physics.unload_s, ended)
@@ -273,8 +302,9 @@ class Device:
             runner.drop(request_id)
         return runner is not None
 
-    def _forget_runner(self, instance_id: InstanceId) -> None:
+    def _forget_runner(self, instance_id: InstanceId, now: float) -> None:
         runner = self._runners.pop(instance_id)
+        self._world.meter.went(self.mind.spec.id, instance_id, now)
         self._where = {key: each for key, each in self._where.items() if each is not runner}
 
     def _report(self, instance_id: InstanceId, state: ModelState) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from llmhostd.bench.summary import Distribution
 from llmhostd.domain.actions import Refusal
+from llmhostd.domain.ids import InstanceId, NodeId
 from llmhostd.domain.request import FinishReason, Tier
 from llmhostd.domain.words import Word
 from llmhostd.simulator.workload import SimulatedRequest
@@ -29,6 +30,8 @@ class Observation:
     left: bool = False
     """The caller went away."""
     submissions: int = 0
+    told: tuple[NodeId, InstanceId] | None = None
+    """Who was last told to run it: as in the daemon, only their tokens count."""
 
     @property
     def answered(self) -> bool:

@@ -10,9 +10,6 @@ from llmhostd.domain.profile import Profile
 from llmhostd.domain.reports import RowReport
 from llmhostd.domain.request import FinishReason, RequestShape
 
-BLOCK_TOKENS = 32
-"""Tokens per KV block, as the OpenVINO engine has it."""
-
 
 @dataclass(slots=True)
 class _Running:
@@ -29,10 +26,13 @@ class _Running:
 class CountingRunner:
     """One instance: its requests, its KV blocks, and its true profile."""
 
-    def __init__(self, profile: Profile, kv_bytes_per_token: int) -> None:
+    def __init__(self, profile: Profile, kv_bytes_per_token: int, block_tokens: int) -> None:
         self.profile = profile
-        self.block_bytes = kv_bytes_per_token * BLOCK_TOKENS
+        self.block_tokens = block_tokens
+        self.block_bytes = kv_bytes_per_token * block_tokens
         self.kv_blocks = 0
+        self.decoded = 0
+        """Tokens of the last iteration that were not the first of their answer."""
         self.resident = False
         self._truth = ProfiledEstimator(profile)
         self._requests: dict[RequestId, _Running] = {}
@@ -45,7 +45,7 @@ class CountingRunner:
     @property
     def kv_used_bytes(self) -> int:
         """In blocks that hold tokens."""
-        return sum(-(-one.computed // BLOCK_TOKENS) for one in self._requests.values()) * self.block_bytes
+        return sum(-(-one.computed // self.block_tokens) for one in self._requests.values()) * self.block_bytes
 
     def submit(self, shape: RequestShape, answer: int) -> None:
         """Take a request, with the tokens that it has streamed already."""
@@ -77,7 +77,7 @@ class CountingRunner:
 
     def run(self, rows: Sequence[RowPlan]) -> tuple[RowReport, ...]:
         """Count what an iteration did. Token ids are their positions, so that a lost or doubled one would show."""
-        self.resident = True
+        self.resident, self.decoded = True, 0
         return tuple(self._advance(row) for row in rows)
 
     def _advance(self, row: RowPlan) -> RowReport:
@@ -89,6 +89,7 @@ class CountingRunner:
             return RowReport(request_id=row.request_id, prefilled=row.tokens)
         token = one.out
         one.out += 1
+        self.decoded += token > 0
         finish = None
         if one.out >= min(one.answer, one.most):
             finish = FinishReason.STOP if one.out == one.answer else FinishReason.LENGTH

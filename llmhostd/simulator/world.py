@@ -19,15 +19,17 @@ from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import NodeId, RequestId
 from llmhostd.domain.node_events import NodeAction
 from llmhostd.domain.reports import IterationReported, NodeDown, NodeReport, NodeUp
+from llmhostd.domain.request import RequestShape
 from llmhostd.host import invariants as host_invariants
 from llmhostd.host.core import HostMind
 from llmhostd.node import invariants as node_invariants
-from llmhostd.node.core import NodeMind
 from llmhostd.simulator.box import Box
-from llmhostd.simulator.callers import Callers
+from llmhostd.simulator.callers import AskAgain, Callers
 from llmhostd.simulator.chance import Chance, Purpose
 from llmhostd.simulator.device import Device, Physics
 from llmhostd.simulator.faults import Misfortune
+from llmhostd.simulator.meter import Meter
+from llmhostd.simulator.minds import Minds
 from llmhostd.simulator.workload import SimulatedRequest
 
 TICK_S = 1.0
@@ -48,11 +50,16 @@ class World:
         misfortune: Misfortune,
         check_every: int,
         measured: bool = True,
+        minds: Minds | None = None,
+        ask_again: AskAgain | None = None,
+        tick_s: float = TICK_S,
     ) -> None:
         """`measured`: profiles are known from the start. `check_every`: steps of the host between two full checks."""
         self.now = 0.0
-        self.host = HostMind(box.nodes)
-        self.callers = Callers(requests)
+        self._minds = minds or Minds()
+        self.host = self._minds.host(box.nodes)
+        self.callers = Callers(requests, ask_again or AskAgain())
+        self.meter = Meter(box.nodes, until_s=max((one.shape.arrived_s for one in requests), default=0.0))
         self.counts: Counter[str] = Counter()
         """Decisions and reports by name, and `deaths`."""
         self.computed_s = 0.0
@@ -61,6 +68,7 @@ class World:
         self._physics = physics
         self._misfortune = misfortune
         self._check_every = check_every
+        self._tick_s = tick_s
         self._noise = Chance(seed, Purpose.NOISE)
         self._profiles = {(each.shape_key, each.hardware_key): each for each in box.profiles}
         self._devices: dict[NodeId, Device] = {}
@@ -81,6 +89,7 @@ class World:
         while self._heap and self.callers.waiting and self.now - self._active_s < QUIET_S:
             self.now, _, what = heappop(self._heap)
             what(self.now)
+        self.meter.end(self.now)
 
     def later(self, at_s: float, what: Callable[[float], None]) -> None:
         """Let something happen at a time."""
@@ -109,7 +118,7 @@ class World:
             self._tell(ProfileKnown(profile=profile))
         for one in requests:
             self.later(one.shape.arrived_s, partial(self._arrive, one))
-        self.later(TICK_S, self._tick)
+        self.later(self._tick_s, self._tick)
 
     def _tell(self, event: HostEvent) -> None:
         """Let the host mind hear something, and do what it says."""
@@ -126,7 +135,10 @@ class World:
     def _perform(self, action: HostAction) -> None:
         match action:
             case RefuseRequest():
-                self.callers.refused(action)
+                again_s = self.callers.refused(action, self.now)
+                if again_s is not None:
+                    shape = self.callers.observations[action.request_id].asked.shape
+                    self.later(again_s, lambda _: self._ask(shape))
             case QuarantineModel():
                 pass
             case _:
@@ -142,10 +154,11 @@ class World:
 
     def _check(self) -> None:
         self._steps += 1
-        if self._steps % self._check_every:
-            host_invariants.check_counts(self.host)
-            return
-        host_invariants.check(self.host)
+        if isinstance(self.host, HostMind):
+            if self._steps % self._check_every:
+                host_invariants.check_counts(self.host)
+                return
+            host_invariants.check(self.host)
         for device in self._devices.values():
             if device.alive:
                 node_invariants.check(device.mind)
@@ -156,16 +169,22 @@ class World:
             self.later(now + patience_s, lambda _: self._leave(one.shape.id))
         self._tell(RequestArrived(request=one.shape))
 
+    def _ask(self, shape: RequestShape) -> None:
+        if not self.callers.observations[shape.id].answered:
+            self._tell(RequestArrived(request=shape))
+
     def _leave(self, request_id: RequestId) -> None:
         if self.callers.leave(request_id):
             self._tell(RequestCancelled(request_id=request_id))
 
     def _tick(self, now: float) -> None:
         self._tell(ClockTicked())
-        self.later(now + TICK_S, self._tick)
+        for device in self._devices.values():
+            self.meter.holds(*device.kv_bytes(), self._tick_s)
+        self.later(now + self._tick_s, self._tick)
 
     def _start_worker(self, spec: NodeSpec, now: float) -> None:
-        device = Device(NodeMind(spec), self._profiles, self._physics, self._noise, self._misfortune, self)
+        device = Device(self._minds.node(spec), self._profiles, self._physics, self._noise, self._misfortune, self)
         self._devices[spec.id] = device
         death_s = self._misfortune.next_death_s(now)
         if death_s is not None:
@@ -175,5 +194,5 @@ class World:
     def _kill(self, device: Device) -> None:
         spec = device.mind.spec
         self.counts["deaths"] += 1
-        self._tell(NodeDown(node_id=spec.id, suspect=device.die(), because="killed by signal 9"))
+        self._tell(NodeDown(node_id=spec.id, suspect=device.die(self.now), because="killed by signal 9"))
         self.later(self.now + self._misfortune.faults.restart_s, partial(self._start_worker, spec))

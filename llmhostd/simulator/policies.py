@@ -1,0 +1,119 @@
+"""What does each policy of an experiment decide differently?
+
+`slinfer` and `llmhostd` are the same minds with other values. `slinfer` is the paper as written; `llmhostd` are our
+defaults. An ablation takes one idea away from either.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from llmhostd.compute.chunked_prefill import ChunkPolicy
+from llmhostd.compute.estimator import CorrectionPolicy
+from llmhostd.compute.headroom import HeadroomPolicy
+from llmhostd.compute.iteration_plan import IterationPolicy, SchedulingPolicy
+from llmhostd.compute.shadow_validation import ShadowPolicy
+from llmhostd.domain.errors import OperatorError
+from llmhostd.domain.hardware import NodeSpec
+from llmhostd.host.core import HostMind
+from llmhostd.host.policies import HostPolicies
+from llmhostd.host.residency import ResidencyPolicy
+from llmhostd.memory.kv_demand import KvDemandPolicy
+from llmhostd.memory.kv_watermark import WatermarkPolicy
+from llmhostd.node.core import NodeMind
+from llmhostd.simulator.assumptions import Assumptions
+from llmhostd.simulator.minds import Minds
+
+WHOLE_PROMPT_TOKENS = 1 << 17
+"""A chunk that no prompt exceeds."""
+MOST_BATCH = 256
+"""The largest batch of the published tables."""
+
+
+class Ablation(StrEnum):
+    """What can be taken away (SLINFER §IX-C)."""
+
+    SHARING = "sharing"
+    CPU = "cpu"
+    CONSOLIDATION = "consolidation"
+    WATERMARK = "watermark"
+    PREEMPTION = "preemption"
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """All that is set for one run of the host mind and its node minds."""
+
+    host: HostPolicies
+    scheduling: SchedulingPolicy
+    kv_demand: KvDemandPolicy
+    watermark: WatermarkPolicy
+    correction: CorrectionPolicy
+    runtime_per_node: bool
+    """One runtime process serves all instances of a GPU, and its memory is held once; False: one per instance."""
+
+    def minds(self) -> Minds:
+        """Make minds of it."""
+        host = replace(self.host, scheduling=self.scheduling, kv_demand=self.kv_demand)
+        return Minds(host=lambda specs: HostMind(specs, host), node=self._node)
+
+    def _node(self, spec: NodeSpec) -> NodeMind:
+        return NodeMind(
+            spec,
+            scheduling=self.scheduling,
+            kv_demand=self.kv_demand,
+            watermark=self.watermark,
+            correction=self.correction,
+        )
+
+
+def slinfer(assumptions: Assumptions) -> Policies:
+    """Take the paper as written: whole prefills, L_min, keep-alive of a second, a worker per instance."""
+    scheduling = SchedulingPolicy(
+        headroom=HeadroomPolicy(reserve_s=0.0),
+        chunk=ChunkPolicy(min_chunk_tokens=WHOLE_PROMPT_TOKENS, max_chunk_tokens=WHOLE_PROMPT_TOKENS, align_tokens=1),
+        iteration=IterationPolicy(max_batch=MOST_BATCH, first_tokens_early=False),
+    )
+    keep = ResidencyPolicy(
+        keep_resident_s=assumptions.keep_alive_s, keep_warm_s=assumptions.keep_alive_s, release_s=0.0
+    )
+    return Policies(
+        host=HostPolicies(residency=keep, shadow=ShadowPolicy(loading_slowdown=1.0)),
+        scheduling=scheduling,
+        kv_demand=KvDemandPolicy(least_tokens=assumptions.least_kv_tokens),
+        watermark=WatermarkPolicy(watermark=assumptions.watermark),
+        correction=CorrectionPolicy(),
+        runtime_per_node=False,
+    )
+
+
+def llmhostd(assumptions: Assumptions) -> Policies:
+    """Our defaults, with what the experiment's machines need: their batches, their loads, their keep-alive."""
+    paper = slinfer(assumptions)
+    return Policies(
+        host=paper.host,
+        scheduling=SchedulingPolicy(iteration=IterationPolicy(max_batch=MOST_BATCH)),
+        kv_demand=KvDemandPolicy(),
+        watermark=WatermarkPolicy(),
+        correction=CorrectionPolicy(),
+        runtime_per_node=True,
+    )
+
+
+def without(policies: Policies, ablations: Sequence[Ablation]) -> Policies:
+    """Take ideas away. CPU nodes are left out where the cluster is made, not here."""
+    for ablation in ablations:
+        if ablation is Ablation.WATERMARK:
+            policies = replace(policies, watermark=WatermarkPolicy(watermark=0.0))
+    return policies
+
+
+ELASTIC: dict[str, Callable[[Assumptions], Policies]] = {"slinfer": slinfer, "llmhostd": llmhostd}
+"""Policies that are values of the host and node minds."""
+
+
+def elastic(name: str, assumptions: Assumptions, ablations: Sequence[Ablation]) -> Policies:
+    """Make the policy of that name. Raises OperatorError saying which there are."""
+    if name not in ELASTIC:
+        raise OperatorError(f"no policy {name}; there are: {', '.join(ELASTIC)}")
+    return without(ELASTIC[name](assumptions), ablations)
