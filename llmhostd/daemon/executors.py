@@ -38,6 +38,7 @@ class Executor:
         if request is None:  # it ended in the same step: the mind hears of that next
             return
         request.shape = action.request
+        request.told = (action.node_id, action.instance_id)
         self._send(
             action.node_id,
             SubmitFrame(command=action, context=request.context, sampling=request.sampling),

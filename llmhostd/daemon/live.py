@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from llmhostd.api.service import Piece, ShownLogprobs, ShownToken
 from llmhostd.daemon.answer import Answer
+from llmhostd.domain.ids import InstanceId, NodeId
 from llmhostd.domain.reports import RowReport, TokenLogprobs
 from llmhostd.domain.request import FinishReason, RequestShape, Sampling
 from llmhostd.text.output import OutputText
@@ -18,7 +19,7 @@ class LiveRequest:
 
     __slots__ = (
         "_pays_for_prompt", "_text", "_tokenizer", "answer", "cached_tokens", "choice", "first_run_s",
-        "first_token_s", "last_token_s", "prompt", "sampling", "shape", "streamed",
+        "first_token_s", "last_token_s", "prompt", "sampling", "shape", "streamed", "told",
     )  # fmt: skip
 
     def __init__(
@@ -36,6 +37,9 @@ class LiveRequest:
         """`pays_for_prompt`: of a prompt's n choices the first; usage counts the prompt, and what was cached, once."""
         self.shape = shape
         """As last submitted: with its grace, once it had to wait for a cold start."""
+        self.told: tuple[NodeId, InstanceId] | None = None
+        """Who was last told to run it. What others still say of it is late news: it moved as the tokens it had then,
+        and the host mind keeps the same rule."""
         self.prompt = prompt
         self.sampling = sampling
         self.answer = answer

@@ -75,7 +75,7 @@ class HostLoop:
             # Text first: who waits for it should not wait for the decisions.
             self._events.extend(RequestCancelled(request_id=one) for one in self._requests.deliver(event, now))
         elif isinstance(event, RequestFailed):
-            self._requests.fail(event.request_id, event.error)
+            self._requests.fail(event)
         if isinstance(event, IterationReported | LoadFailed | NodeDown | RequestFailed | RequestReturned):
             self._feed.tell(event)
         for action in self._mind.step(event, now):

@@ -8,7 +8,7 @@ from llmhostd.daemon.tally import Tally
 from llmhostd.domain.actions import Refusal, RefuseRequest
 from llmhostd.domain.errors import EngineError
 from llmhostd.domain.ids import RequestId
-from llmhostd.domain.reports import IterationReported
+from llmhostd.domain.reports import IterationReported, RequestFailed
 from llmhostd.domain.request import FinishReason
 
 
@@ -39,7 +39,7 @@ class LiveRequests:
         stopped = []
         for row in report.rows:
             request = self._by_id.get(row.request_id)
-            if request is None:  # cancelled meanwhile
+            if request is None or request.told != (report.node_id, report.instance_id):  # it left or moved meanwhile
                 continue
             finish = request.advance(row, report.started_s, now)
             if finish is not None:
@@ -64,12 +64,14 @@ class LiveRequests:
             )
         )
 
-    def fail(self, request_id: RequestId, error: str) -> None:
-        """Tell a caller that an engine failed at its request."""
-        request = self._drop(request_id)
-        if request is not None:
-            self._tally.broke(request)
-            request.answer.fail(EngineError(error))
+    def fail(self, report: RequestFailed) -> None:
+        """Tell a caller that an engine failed at its request, unless it has moved to another node meanwhile."""
+        request = self._by_id.get(report.request_id)
+        if request is None or request.told is None or request.told[0] != report.node_id:
+            return
+        self._drop(report.request_id)
+        self._tally.broke(request)
+        request.answer.fail(EngineError(report.error))
 
     def cancel(self, request_id: RequestId) -> bool:
         """Forget a request that nobody waits for any more. Return whether it lived."""

@@ -100,14 +100,16 @@ class HostMind:
         return actions + self.placement.end(request, now, because)
 
     def _request_failed(self, event: reports.RequestFailed, now: float) -> list[HostAction]:
+        self.fleet.left(event.node_id, event.request_id)
         request = self.fleet.requests.get(event.request_id)
-        return self.placement.end(request, now, event.error) if request else []
+        if request is None or request.told is None or request.told[0] != event.node_id:
+            return []
+        return self.placement.end(request, now, event.error)
 
     def _iterated(self, event: reports.IterationReported, now: float) -> list[HostAction]:
         instance = self.fleet.instances.get(event.instance_id)
         actions: list[HostAction] = []
         if instance is not None and self.residency.ran(instance, event, now):
-            self.fleet.waiting.departed(instance.id)
             actions += self.residency.settle(instance, now, f"{instance.id} runs")
         finished = mirror.advance(self.fleet, event)
         for request in finished:
@@ -124,8 +126,7 @@ class HostMind:
         if event.state is ModelState.COLD:
             return self.recovery.gone(instance, now)
         mirror.weigh(instance, event)
-        if self.residency.reported(instance, event.state, now):
-            self.fleet.waiting.departed(instance.id)
+        self.residency.reported(instance, event.state, now)
         return self.residency.settle(instance, now, f"{instance.id} reported its size")
 
     def _profile_progressed(self, event: reports.ProfileProgressed, now: float) -> list[HostAction]:  # noqa: ARG002

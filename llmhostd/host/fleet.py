@@ -38,6 +38,8 @@ class NodeRecord:
     """What its engine says is slow or off there."""
     awaiting: dict[InstanceId, None] = field(default_factory=dict)
     """Instances whose promise is not yet granted, first come first."""
+    leaving: dict[RequestId, InstanceId] = field(default_factory=dict)
+    """Requests that an instance was told to let go of, until it has: they may go anywhere but to this node."""
     recent: deque[tuple[float, float, int]] = field(default_factory=deque)
     """Iterations of the last second: end, duration, output tokens."""
 
@@ -136,6 +138,7 @@ class Fleet:
         node.promised.release(instance.id)
         node.held.release(instance.id)
         node.awaiting.pop(instance.id, None)
+        node.leaving = {key: where for key, where in node.leaving.items() if where != instance.id}
         del node.load.instances[instance.id]
         del self.instances[instance.id]
         return stranded
@@ -149,14 +152,26 @@ class Fleet:
     def displace(self, instance: Instance) -> list[LiveRequest]:
         """Take all requests from an instance that must make room; returns those that its node must be told to drop.
 
-        They go on only when the instance reports what became of it: until then it may still report a token of theirs.
+        They may go on elsewhere at once; on this node, once it has let go of them.
         """
         displaced = [self.requests[request_id] for request_id in instance.load.requests]
         told = [request for request in displaced if request.submitted]
         for request in displaced:
-            self.withdraw(request)
-            self.waiting.depart(request, instance.id)
+            self.leave(request)
+            self.waiting.add(request)
         return told
+
+    def leave(self, request: LiveRequest) -> Instance | None:
+        """Withdraw a request whose node must be told to drop it, if it was told to run it."""
+        submitted = request.submitted
+        instance = self.withdraw(request)
+        if instance is not None and submitted:
+            self.node_of(instance).leaving[request.load.shape.id] = instance.id
+        return instance
+
+    def left(self, node_id: NodeId, request_id: RequestId) -> bool:
+        """Know that a node holds nothing of a request any more; says whether it had been told to let go of it."""
+        return self.nodes[node_id].leaving.pop(request_id, None) is not None
 
     def withdraw(self, request: LiveRequest) -> Instance | None:
         """Take a request from the instance that it is assigned to; it must be computed again elsewhere."""

@@ -62,6 +62,8 @@ def _progress(mind: HostMind, request: LiveRequest) -> Iterator[str]:
     load = request.load
     if not 0 <= load.computed_tokens < load.context_tokens:
         yield f"{load.shape.id} has {load.computed_tokens} of {load.context_tokens} context tokens computed"
+    if request.submitted and (request.told is None or request.told[1] != request.instance_id):
+        yield f"{load.shape.id} runs on {request.instance_id}, but {request.told} was told to run it"
     if request.submitted:
         instance = mind.fleet.instances[request.instance_id] if request.instance_id else None
         if instance is None or instance.state in (ModelState.COLD, ModelState.UNLOADING):
@@ -81,6 +83,11 @@ def _instances(mind: HostMind) -> Iterator[str]:
             yield f"{node.spec.id} is down and has instances"
         staying = Counter((each.model, each.shape.key) for each in mine if each.state is not ModelState.UNLOADING)
         yield from (f"{node.spec.id} has {key[0]} {count} times" for key, count in staying.items() if count > 1)
+        for request_id, instance_id in node.leaving.items():
+            if instance_id not in node.load.instances:
+                yield f"{request_id} leaves {instance_id}, which does not exist"
+            if any(request_id in each.load.requests for each in mine):
+                yield f"{request_id} is to run on {node.spec.id}, which has not let go of it yet"
         for instance_id in node.awaiting:
             if instance_id not in node.load.instances:
                 yield f"{instance_id} waits for memory and does not exist"

@@ -1,7 +1,6 @@
 """What did a node do, as far as its host must know to plan?"""
 
-from llmhostd.compute.workload import RequestLoad
-from llmhostd.domain.reports import InstanceReported, IterationReported, RowReport
+from llmhostd.domain.reports import InstanceReported, IterationReported
 from llmhostd.host.fleet import Fleet, NodeRecord
 from llmhostd.host.instance import Instance
 from llmhostd.host.request import LiveRequest
@@ -11,7 +10,11 @@ RECENT_S = 1.0
 
 
 def advance(fleet: Fleet, event: IterationReported) -> list[LiveRequest]:
-    """Follow one iteration; returns the requests that it finished. Rows of requests that left are late news."""
+    """Follow one iteration; returns the requests that it finished.
+
+    A request that was told to leave while it computed still gets this token, and moves with it, unless somebody else
+    was told to run it already: then the row is late news, and the token will come from there.
+    """
     node, instance = fleet.nodes[event.node_id], fleet.instances.get(event.instance_id)
     ended_s = event.started_s + event.duration_s
     node.load.busy_until_s = ended_s
@@ -22,29 +25,23 @@ def advance(fleet: Fleet, event: IterationReported) -> list[LiveRequest]:
     instance.last_used_s = max(instance.last_used_s, ended_s)
     finished: list[LiveRequest] = []
     for row in event.rows:
-        load = instance.load.requests.get(row.request_id)
-        if load is None:
-            load = _last_words(fleet, instance, row)
-        elif row.tokens:
-            # The last of them is not computed yet: whatever came before it is.
-            load.computed_tokens = load.context_tokens + len(row.tokens) - 1
-        else:
-            load.computed_tokens += row.prefilled
-        if load is None:
+        if row.finish is not None:
+            fleet.left(event.node_id, row.request_id)
+        request = fleet.requests.get(row.request_id)
+        if request is None or request.told != (event.node_id, instance.id):
             continue
+        load = request.load
+        if request.submitted:
+            # Of tokens that were drawn, the last is not computed yet: whatever came before it is.
+            drawn = load.context_tokens + len(row.tokens) - 1
+            load.computed_tokens = drawn if row.tokens else load.computed_tokens + row.prefilled
         if row.tokens:
             load.said(len(row.tokens), ended_s)
             fleet.models[instance.model].crashes_in_a_row = 0
         if row.finish is not None:
-            finished.append(fleet.requests[row.request_id])
+            finished.append(request)
             fleet.models[instance.model].outputs.observe(load.tokens_out)
     return finished
-
-
-def _last_words(fleet: Fleet, instance: Instance, row: RowReport) -> RequestLoad | None:
-    """Find a request that was told to leave while it computed: its caller gets this token, so it moves with it."""
-    departing = fleet.waiting.departing(instance.id, row.request_id)
-    return departing.load if departing else None
 
 
 def weigh(instance: Instance, event: InstanceReported) -> None:

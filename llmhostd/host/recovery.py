@@ -59,6 +59,7 @@ class Recovery:
         node.up = False
         node.restarts += 1
         node.recent.clear()
+        node.leaving.clear()
         actions: list[HostAction] = self._suspect(model, event.because) if model else []
         for instance in list(self._fleet.instances_on(node)):
             actions += self.gone(instance, now)
@@ -77,7 +78,9 @@ class Recovery:
     def returned(self, event: RequestReturned, now: float) -> list[HostAction]:
         """Take a request back; it is placed again when somebody gave something back, or at the next tick."""
         request = self._fleet.requests.get(event.request_id)
-        if request is None or not request.submitted:
+        if self._fleet.left(event.node_id, event.request_id) or request is None or not request.submitted:
+            return []
+        if request.told is None or request.told[0] != event.node_id:
             return []
         actions = self._placement.withdraw(request, now, event.because)
         self._fleet.waiting.add(request)
@@ -87,7 +90,6 @@ class Recovery:
         """Forget an instance that its node no longer has; refuse its requests if no other can ever take them."""
         for request in self._fleet.remove(instance):
             self._fleet.waiting.add(request)
-        self._fleet.waiting.departed(instance.id)
         why = self._fleet.models[instance.model].unloadable(now)
         hopeless = why and next(self._fleet.instances_of(instance.model), None) is None
         return self.give_up(instance.model, why) if hopeless else []

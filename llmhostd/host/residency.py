@@ -10,7 +10,7 @@ import msgspec
 
 from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.actions import HostAction
-from llmhostd.domain.commands import CancelRequest, LoadInstance, RestInstance, SubmitRequest, UnloadInstance
+from llmhostd.domain.commands import LoadInstance, RecallRequest, RestInstance, SubmitRequest, UnloadInstance
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.reports import IterationReported
 from llmhostd.host.budget import Budget, Way
@@ -107,7 +107,7 @@ class Residency:
         return [UnloadInstance(node_id=instance.node_id, instance_id=instance.id, because=because)]
 
     def _send_away(self, victim: Instance, way: Way, now: float, because: str) -> list[HostAction]:
-        """Let an instance give way; its best-effort requests go on once its node has let go of them."""
+        """Let an instance give way; its best-effort requests go on elsewhere."""
         used = (
             "best effort gives way"
             if victim.load.requests
@@ -115,7 +115,7 @@ class Residency:
         )
         why = f"{used}; {because}"
         actions: list[HostAction] = [
-            CancelRequest(node_id=victim.node_id, request_id=request.load.shape.id, because=why)
+            RecallRequest(node_id=victim.node_id, request_id=request.load.shape.id, because=why)
             for request in self._fleet.displace(victim)
         ]
         order = self.rest if way is Way.REST else self.unload
@@ -160,7 +160,8 @@ class Residency:
         """
         if instance.state is ModelState.RESIDENT:
             return False
-        if not any(row.request_id in instance.load.requests for row in event.rows):
+        here = [row.request_id for row in event.rows if row.request_id in instance.load.requests]
+        if not any(self._fleet.requests[request_id].submitted for request_id in here):
             return False
         instance.resting = False
         instance.reported_bytes = max(instance.reported_bytes, self._budget.measured_bytes(instance))
@@ -207,5 +208,6 @@ class Residency:
 
     def _submit(self, request: LiveRequest, instance: Instance) -> HostAction:
         request.submitted = True
+        request.told = (instance.node_id, instance.id)
         shape = request.load.moved_shape()
         return SubmitRequest(node_id=instance.node_id, instance_id=instance.id, request=shape, because=request.because)

@@ -81,7 +81,7 @@ class Routing:
         """Ask one instance after the other on some nodes that are up, until one accepts."""
         rejected: list[Offer] = []
         short_bytes: list[int] = []
-        for instance in self._candidates(model, now, nodes):
+        for instance in self._candidates(model, request, now, nodes):
             lacks_bytes = self._budget.shortage_bytes(instance, request)
             if lacks_bytes > 0:
                 short_bytes.append(lacks_bytes)
@@ -97,19 +97,25 @@ class Routing:
         drafts = (self._residency.draft(model, node, now) for node in self._fleet.nodes.values())
         return all(self._budget.never_fits(draft, request) for draft in drafts)
 
-    def _candidates(self, model: ModelRecord, now: float, nodes: Sequence[NodeRecord]) -> Iterator[Instance]:
-        """Existing instances by nearness and batch, then a new one on every node that has none."""
+    def _candidates(
+        self, model: ModelRecord, request: RequestLoad, now: float, nodes: Sequence[NodeRecord]
+    ) -> Iterator[Instance]:
+        """Existing instances by nearness and batch, then a new one on every node that has none.
+
+        Not where an earlier stay of the request has not ended yet.
+        """
         mine = [
             each
             for each in self._fleet.instances_of(model.spec.name)
             if each.state in NEARNESS and each.shape == model.spec.shape
         ]
         taken = [each.node_id for each in mine]
-        allowed = [node.spec.id for node in nodes]
+        allowed = [node.spec.id for node in nodes if request.shape.id not in node.leaving]
         asked = [each for each in mine if each.node_id in allowed]
         yield from sorted(asked, key=lambda each: (NEARNESS[each.state], -len(each.load.requests)))
         if not model.unloadable(now):
-            drafts = [self._residency.draft(model, node, now) for node in nodes if node.spec.id not in taken]
+            free = [node for node in nodes if node.spec.id in allowed and node.spec.id not in taken]
+            drafts = [self._residency.draft(model, node, now) for node in free]
             yield from sorted(drafts, key=self._fit)
 
     def _fit(self, draft: Instance) -> tuple[bool, int]:

@@ -3,7 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from llmhostd.domain.ids import InstanceId, ModelName, RequestId
+from llmhostd.domain.ids import ModelName
 from llmhostd.host.request import LiveRequest
 
 
@@ -51,19 +51,16 @@ class ArrivalQueue:
 
 
 class Waiting:
-    """Every admitted request without a place is in exactly one of three."""
+    """Every admitted request without a place is in exactly one of two."""
 
     def __init__(self) -> None:
         self.stranded = ArrivalQueue()
         """People who lost their place."""
         self.best_effort: dict[ModelName, ArrivalQueue] = {}
         """Work that nobody waits for; no queue is empty."""
-        self._departing: dict[InstanceId, dict[RequestId, LiveRequest]] = {}
-        """Best effort that had to make room, by the instance that may still report a last token of it."""
 
     def __len__(self) -> int:
-        departing = sum(map(len, self._departing.values()))
-        return len(self.stranded) + sum(map(len, self.best_effort.values())) + departing
+        return len(self.stranded) + sum(map(len, self.best_effort.values()))
 
     def add(self, request: LiveRequest) -> None:
         """Let a request wait for its next place."""
@@ -72,36 +69,19 @@ class Waiting:
         else:
             self.best_effort.setdefault(request.load.shape.model, ArrivalQueue()).add(request)
 
-    def depart(self, request: LiveRequest, instance_id: InstanceId) -> None:
-        """Let a best-effort request wait until its node has let go of it for certain."""
-        self._departing.setdefault(instance_id, {})[request.load.shape.id] = request
-
-    def departing(self, instance_id: InstanceId, request_id: RequestId) -> LiveRequest | None:
-        """Find a request that was told to leave an instance."""
-        return self._departing.get(instance_id, {}).get(request_id)
-
-    def departed(self, instance_id: InstanceId) -> None:
-        """Let those go on who had to make room on an instance."""
-        for request in self._departing.pop(instance_id, {}).values():
-            self.add(request)
-
     def discard(self, request: LiveRequest) -> None:
         """Take a request out, wherever it is."""
         self.stranded.discard(request)
         queue = self.best_effort.get(request.load.shape.model)
         if queue is not None and queue.discard(request) and not queue:
             del self.best_effort[request.load.shape.model]
-        for departing in self._departing.values():
-            departing.pop(request.load.shape.id, None)
 
     def places_of(self, request: LiveRequest) -> int:
         """How often a request is in here; for checking that it is once at most."""
         queue = self.best_effort.get(request.load.shape.model, ())
-        departing = sum(request.load.shape.id in each for each in self._departing.values())
-        return (request in self.stranded) + (request in queue) + departing
+        return (request in self.stranded) + (request in queue)
 
     def of(self, model: ModelName) -> list[LiveRequest]:
         """Who waits for a model, people first."""
         people = [each for each in self.stranded if each.load.shape.model == model]
-        departing = [one for each in self._departing.values() for one in each.values() if one.load.shape.model == model]
-        return [*people, *self.best_effort.get(model, ()), *departing]
+        return [*people, *self.best_effort.get(model, ())]

@@ -7,7 +7,7 @@ ask ID MODEL [prompt N] [most N] [flex]
 leave ID                          the caller goes away
 state INSTANCE STATE [held MIB] [kv MIB]
 ran INSTANCE ID[:N][*][.] ...     N prompt tokens, * a token, . the last one
-failed INSTANCE ERROR...          a load; `return ID`, `broke ID` for a request
+failed INSTANCE ERROR...          a load; `return ID [NODE]`, `broke ID` for a request
 down NODE [INSTANCE] | up NODE [MIB]
 warm|unload|remove|release MODEL, tick, measured INSTANCE, show
 """
@@ -83,8 +83,8 @@ class HostScript:
         name = instance_id.split("@")[1].split("#")[0]
         return self.box(reports.LoadFailed(node_id=name, instance_id=instance_id, error=" ".join(error)))
 
-    def _return(self, request_id):
-        name = self._where(request_id)
+    def _return(self, request_id, name=None):
+        name = name or self._where(request_id)
         return self.box(reports.RequestReturned(node_id=name, request_id=request_id, because="no KV block is free"))
 
     def _broke(self, request_id):
@@ -142,7 +142,7 @@ def show(action: HostAction) -> str:
             about = f"{request.id} on {action.instance_id}"
             about += f" after {request.tokens_out} tokens" if request.tokens_out else ""
             about += f" with {request.grace_s:.2f} s of grace" if request.grace_s else ""
-        case commands.CancelRequest():
+        case commands.CancelRequest() | commands.RecallRequest():
             about = f"{action.request_id} on {action.node_id}"
         case RefuseRequest():
             about = f"{action.request_id} {action.refusal}, retry after {action.retry_after_s:.1f} s"

@@ -3,7 +3,7 @@
 from boxes import MIB, Box, kinds, model, node, only, profile, row, shape
 
 from llmhostd.domain import events, reports
-from llmhostd.domain.commands import CancelRequest, LoadInstance, RestInstance, SubmitRequest, UnloadInstance
+from llmhostd.domain.commands import LoadInstance, RecallRequest, RestInstance, SubmitRequest, UnloadInstance
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.request import Tier
 from llmhostd.host.instance import MOVES
@@ -89,9 +89,10 @@ def test_best_effort_makes_room_for_people_and_goes_on_after():
     box.ask("wren", tier=Tier.BEST_EFFORT)
     box.iterate(first, row("req-1", prefilled=100, tokens=1))
     asked = box.ask("owl")
-    assert kinds(asked) == ["CancelRequest", "RestInstance"]
-    assert only(CancelRequest, asked).request_id == "req-1"
+    assert kinds(asked) == ["RecallRequest", "RestInstance"]
+    assert only(RecallRequest, asked).request_id == "req-1"
     box.iterate(first, row("req-1", tokens=1))
+    box(reports.RequestReturned(node_id="cpu0", request_id="req-1", because="recalled"))
     second = only(LoadInstance, box.report(first, ModelState.WARM)).instance_id
     box.report(second, ModelState.WARM)
     box.report(second, ModelState.RESIDENT)

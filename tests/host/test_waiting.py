@@ -32,13 +32,13 @@ def test_a_queue_is_a_sorted_list(steps):
         assert len(queue) == len(twin)
 
 
-def test_who_must_leave_waits_until_the_instance_has_let_go():
+def test_everybody_waits_in_one_queue():
     waiting = Waiting()
-    work = waiting_request("b1", tier=Tier.BEST_EFFORT)
-    waiting.depart(work, "wren@cpu0#0")
-    assert (len(waiting), waiting.of("wren"), waiting.best_effort) == (1, [work], {})
-    assert waiting.departing("wren@cpu0#0", "b1") is work
-    waiting.departed("wren@cpu0#0")
-    assert list(waiting.best_effort["wren"]) == [work]
+    work, person = waiting_request("b1", tier=Tier.BEST_EFFORT), waiting_request("r1")
+    waiting.add(work)
+    waiting.add(person)
+    assert (len(waiting), waiting.of("wren")) == (2, [person, work])
+    assert (waiting.places_of(work), waiting.places_of(person)) == (1, 1)
     waiting.discard(work)
+    waiting.discard(person)
     assert (len(waiting), waiting.best_effort) == (0, {})
