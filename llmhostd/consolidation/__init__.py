@@ -1,0 +1,1 @@
+"""How few devices can carry this?"""
