@@ -10,6 +10,7 @@ Imports point down only; `pyproject.toml` holds the contract.
     api | engines | devices | demo | bench | state   I/O that speaks events and actions only
     text | loader                            tokens and tensors
     host | node                              step(event, now) -> actions
+    consolidation                            how few devices can carry it
     compute | memory | checkpoints           what it costs, whether it fits
     domain                                   words
 
