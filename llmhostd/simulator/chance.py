@@ -17,6 +17,7 @@ class Purpose(IntEnum):
     FAILED_LOADS = 103
     DEATHS = 104
     LEAVERS = 105
+    PROFILES = 106
 
 
 class Chance:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from math import exp
 from typing import Any, Protocol
 
+import msgspec
+
 from llmhostd.domain import node_events as does
 from llmhostd.domain.commands import LoadInstance, NodeCommand, SubmitRequest
 from llmhostd.domain.ids import HardwareKey, InstanceId, RequestId, ShapeKey
@@ -47,6 +49,8 @@ class Physics(Word):
     """Shrinking takes this, and what the next setting adds."""
     kv_shrink_s_per_byte: float = 0.0
     """For every byte that remains."""
+    kv_reserved_bytes: dict[tuple[ShapeKey, HardwareKey], int] = msgspec.field(default_factory=dict)
+    """KV memory that an instance holds from its load on, whatever its pool has; a pair that is not in it: none."""
     unload_s: float = 0.04
     sample_s: float = 0.2
     samples: int = 20
@@ -114,10 +118,10 @@ class Device:
     def command(self, command: NodeCommand, now: float) -> None:
         """Take a command of the host."""
         if isinstance(command, LoadInstance):
-            profile = self._profiles[command.shape.key, self.mind.spec.hardware_key]
-            self._runners[command.instance_id] = CountingRunner(
-                profile, command.shape.kv_bytes_per_token, self.mind.spec.block_tokens
-            )
+            key = (command.shape.key, self.mind.spec.hardware_key)
+            runner = CountingRunner(self._profiles[key], command.shape.kv_bytes_per_token, self.mind.spec.block_tokens)
+            runner.kv_reserved_bytes = self._physics.kv_reserved_bytes.get(key, 0)
+            self._runners[command.instance_id] = runner
             self._world.meter.came(self.mind.spec.id, command.instance_id, now)
         elif isinstance(command, SubmitRequest) and command.instance_id in self._runners:
             runner = self._runners[command.instance_id]
@@ -136,7 +140,7 @@ class Device:
     def kv_bytes(self) -> tuple[int, int]:
         """What all KV pools hold, and what of it holds tokens."""
         runners = self._runners.values()
-        return sum(one.kv_blocks * one.block_bytes for one in runners), sum(one.kv_used_bytes for one in runners)
+        return sum(one.pool_bytes for one in runners), sum(one.kv_used_bytes for one in runners)
 
     def _tell(self, event: NodeEvent, now: float) -> bool:
         actions = self.mind.step(event, now)

@@ -96,6 +96,25 @@ def outcome_of(world: World, *, policy: str, size: str, models: int, wall_s: flo
     )
 
 
+def as_text(outcome: Outcome) -> str:
+    """Draw it for a terminal."""
+    ttft, tpot, gap, used = outcome.ttft_s, outcome.tpot_s, outcome.max_gap_s, outcome.nodes_used
+    speed = outcome.decode_tokens_per_node_s
+    rows = [
+        ("policy", f"{outcome.policy}, {outcome.models} models of {outcome.size}"),
+        ("SLO met", f"{outcome.slo_rate:.2%}: {outcome.slo_met} of {outcome.requests}; {outcome.dropped} dropped"),
+        ("TTFT", f"p50 {ttft.p50:.2f} s  p90 {ttft.p90:.2f} s  p99 {ttft.p99:.2f} s"),
+        ("TPOT", f"p50 {tpot.p50 * 1000:.0f} ms  p99 {tpot.p99 * 1000:.0f} ms"),
+        ("longest gap", f"p50 {gap.p50:.2f} s  p99 {gap.p99:.2f} s"),
+        ("nodes used", f"{used.cpu:.2f} CPU, {used.gpu:.2f} GPU"),
+        ("decode", f"{speed.cpu:.0f} tokens/s per CPU node, {speed.gpu:.0f} per GPU"),
+        ("KV", f"{outcome.kv_utilization:.0%} of it used; {outcome.kv_scaling_share:.2%} of the time resized"),
+        ("effort", f"{outcome.cold_starts:.0f} cold starts, {outcome.migrations:.0f} migrations"),
+        ("simulated in", f"{outcome.wall_s:.1f} s"),
+    ]
+    return "\n".join(f"{name:<12} {value}" for name, value in rows)
+
+
 def _longest_gap_s(one: Observation) -> float:
     return max((b - a for a, b in zip(one.token_s, one.token_s[1:], strict=False)), default=0.0)
 

@@ -31,6 +31,7 @@ class CountingRunner:
         self.block_tokens = block_tokens
         self.block_bytes = kv_bytes_per_token * block_tokens
         self.kv_blocks = 0
+        self.kv_reserved_bytes = 0
         self.decoded = 0
         """Tokens of the last iteration that were not the first of their answer."""
         self.resident = False
@@ -41,6 +42,11 @@ class CountingRunner:
     def held_bytes(self) -> int:
         """Beside KV."""
         return self.profile.resident_bytes if self.resident else self.profile.warm_bytes
+
+    @property
+    def pool_bytes(self) -> int:
+        """What its KV pool holds."""
+        return max(self.kv_blocks * self.block_bytes, self.kv_reserved_bytes)
 
     @property
     def kv_used_bytes(self) -> int:

@@ -18,6 +18,7 @@ from llmhostd.domain.events import ClockTicked, HostEvent, ModelAdded, ProfileKn
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import NodeId, RequestId
 from llmhostd.domain.node_events import NodeAction
+from llmhostd.domain.profile import Profile
 from llmhostd.domain.reports import IterationReported, NodeDown, NodeReport, NodeUp
 from llmhostd.domain.request import RequestShape
 from llmhostd.host import invariants as host_invariants
@@ -50,11 +51,16 @@ class World:
         misfortune: Misfortune,
         check_every: int,
         measured: bool = True,
+        truth: Sequence[Profile] | None = None,
         minds: Minds | None = None,
         ask_again: AskAgain | None = None,
         tick_s: float = TICK_S,
     ) -> None:
-        """`measured`: profiles are known from the start. `check_every`: steps of the host between two full checks."""
+        """Begin at time 0, with every worker up.
+
+        `measured`: profiles are known from the start; `truth`: what iterations really take, where the box says
+        otherwise. `check_every`: steps of the host between two full checks.
+        """
         self.now = 0.0
         self._minds = minds or Minds()
         self.host = self._minds.host(box.nodes)
@@ -70,7 +76,7 @@ class World:
         self._check_every = check_every
         self._tick_s = tick_s
         self._noise = Chance(seed, Purpose.NOISE)
-        self._profiles = {(each.shape_key, each.hardware_key): each for each in box.profiles}
+        self._profiles = {(each.shape_key, each.hardware_key): each for each in truth or box.profiles}
         self._devices: dict[NodeId, Device] = {}
         self._heap: list[tuple[float, int, Callable[[float], None]]] = []
         self._caused = self._steps = 0
