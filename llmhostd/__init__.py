@@ -5,6 +5,7 @@ The deciding code does no I/O: two state machines, `host` (one box) and `node` (
 Imports point down only; `pyproject.toml` holds the contract.
 
     cli                                      what a person types
+    evaluation                               questions put to the minds and to the simulator
     daemon | worker | simulator              shells: clocks, processes, sockets
     config                                   every setting, gathered
     api | engines | devices | demo | bench | state   I/O that speaks events and actions only

@@ -31,6 +31,7 @@ from llmhostd.host.residency import ResidencyPolicy
 from llmhostd.host.routing import RoutingPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.memory.kv_watermark import WatermarkPolicy
+from llmhostd.state.journal import JournalPolicy
 from llmhostd.state.policy import PrecisionPolicy, SloPolicy
 from llmhostd.text.cache import TokenizerPolicy
 from llmhostd.text.template_process import TemplatePolicy
@@ -94,6 +95,7 @@ class Config:
     correction: CorrectionPolicy = field(default_factory=CorrectionPolicy)
     watermark: WatermarkPolicy = field(default_factory=WatermarkPolicy)
     supervision: SupervisorPolicy = field(default_factory=SupervisorPolicy)
+    journal: JournalPolicy = field(default_factory=JournalPolicy)
     nodes: tuple[NodeSettings, ...] = ()
 
     def host_policies(self) -> HostPolicies:
