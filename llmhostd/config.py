@@ -20,15 +20,17 @@ from llmhostd.api.policy import HttpPolicy
 from llmhostd.compute.estimator import CorrectionPolicy
 from llmhostd.compute.iteration_plan import SchedulingPolicy
 from llmhostd.compute.shadow_validation import ShadowPolicy
+from llmhostd.consolidation.bin_packing import PackingPolicy
+from llmhostd.consolidation.preemption import PreemptionPolicy
 from llmhostd.domain.errors import OperatorError
 from llmhostd.engines.supervisor import SupervisorPolicy
 from llmhostd.host.best_effort import BestEffortPolicy
 from llmhostd.host.budget import BudgetPolicy
+from llmhostd.host.offers import RoutingPolicy
 from llmhostd.host.policies import HostPolicies
 from llmhostd.host.recovery import RecoveryPolicy
 from llmhostd.host.refusal import RefusalPolicy
 from llmhostd.host.residency import ResidencyPolicy
-from llmhostd.host.routing import RoutingPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.memory.kv_watermark import WatermarkPolicy
 from llmhostd.state.journal import JournalPolicy
@@ -85,6 +87,8 @@ class Config:
     templates: TemplatePolicy = field(default_factory=TemplatePolicy)
     routing: RoutingPolicy = field(default_factory=RoutingPolicy)
     residency: ResidencyPolicy = field(default_factory=ResidencyPolicy)
+    packing: PackingPolicy = field(default_factory=PackingPolicy)
+    preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
     best_effort: BestEffortPolicy = field(default_factory=BestEffortPolicy)
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     refusal: RefusalPolicy = field(default_factory=RefusalPolicy)

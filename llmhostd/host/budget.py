@@ -5,7 +5,7 @@ way; it is granted, and only then used, when the node really has the bytes. Scal
 here it is the larger of what the node reports and what eq. 2 demands.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -75,12 +75,19 @@ class Budget:
 
     def shortage_bytes(self, instance: Instance, newcomer: RequestLoad | None = None) -> int:
         """What its node lacks to let it run a newcomer too, even if all who can give way did; 0 or less: it fits."""
-        beyond_bytes = self._beyond_free_bytes(instance, newcomer)
+        return self.shortage_together([(instance, (newcomer,) if newcomer else ())])
+
+    def shortage_together(self, joining: Sequence[tuple[Instance, Sequence[RequestLoad]]]) -> int:
+        """What a node lacks to let several of its instances, new ones too, run newcomers at the same time."""
+        node = self._fleet.node_of(joining[0][0])
+        beyond_bytes = -node.promised.free_bytes
+        for instance, newcomers in joining:
+            beyond_bytes += sum(self.need_bytes(instance, newcomers)) - node.promised.of(instance.id)
         if beyond_bytes <= 0:
             return beyond_bytes
-        node = self._fleet.node_of(instance)
-        for_people = newcomer is not None and newcomer.latency_sensitive
-        yielding = self._yielding(node, but=instance, for_people=for_people)
+        for_people = any(one.latency_sensitive for _, newcomers in joining for one in newcomers)
+        taking = [instance for instance, _ in joining]
+        yielding = self._yielding(node, but=taking, for_people=for_people)
         return beyond_bytes - sum(node.promised.of(each.id) for each in yielding)
 
     def others_must_give_way(self, instance: Instance, newcomer: RequestLoad) -> bool:
@@ -106,7 +113,7 @@ class Budget:
         ways: dict[int, tuple[Instance, Way]] = {}
         if short_bytes <= 0:
             return []
-        yielding = self._yielding(node, but, for_people=but.waited_for)
+        yielding = self._yielding(node, but=[but], for_people=but.waited_for)
         for position, each in enumerate(yielding):
             if short_bytes <= 0:
                 break
@@ -153,7 +160,7 @@ class Budget:
         self.refresh(instance)
         return True
 
-    def _yielding(self, node: NodeRecord, but: Instance, *, for_people: bool) -> list[Instance]:
+    def _yielding(self, node: NodeRecord, but: Sequence[Instance], *, for_people: bool) -> list[Instance]:
         """Those who give way on a node: the idle, and for people also those who run best effort only.
 
         The idle first; the least recently used first. One that is being measured does not.
@@ -162,7 +169,7 @@ class Budget:
             each
             for each in self._fleet.instances_on(node)
             if each.idle or (for_people and each.loaded and not each.waited_for)
-            if each is not but and self._fleet.profile_of(each) is not None
+            if self._fleet.profile_of(each) is not None and not any(each is one for one in but)
         ]
         return sorted(yielding, key=lambda each: (not each.idle, each.last_used_s))
 

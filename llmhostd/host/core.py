@@ -18,7 +18,9 @@ from llmhostd.host.admission import Admission
 from llmhostd.host.best_effort import BestEffort
 from llmhostd.host.budget import Budget
 from llmhostd.host.catalogue import Catalogue
+from llmhostd.host.consolidator import Consolidator
 from llmhostd.host.fleet import Fleet
+from llmhostd.host.offers import Offers
 from llmhostd.host.placement import Placement
 from llmhostd.host.policies import HostPolicies
 from llmhostd.host.recovery import Recovery
@@ -36,7 +38,9 @@ class HostMind:
         self.fleet = Fleet(nodes)
         self.budget = Budget(self.fleet, p.budget, p.kv_demand)
         self.residency = Residency(self.fleet, self.budget, p.residency)
-        routing = Routing(self.fleet, self.budget, self.residency, p.routing, p.shadow, p.scheduling)
+        offers = Offers(self.fleet, self.budget, self.residency, p.routing, p.packing, p.shadow, p.scheduling)
+        self.consolidator = Consolidator(self.fleet, offers, self.residency, p.packing, p.preemption)
+        routing = Routing(self.fleet, self.budget, self.residency, offers, self.consolidator)
         self.placement = Placement(self.fleet, self.residency)
         self.best_effort = BestEffort(self.fleet, routing, self.placement, p.best_effort)
         self.recovery = Recovery(self.fleet, routing, self.placement, p.recovery)
@@ -147,7 +151,7 @@ class HostMind:
 
     def _ticked(self, event: events.ClockTicked, now: float) -> list[HostAction]:  # noqa: ARG002 - time is `now`
         self.catalogue.forget_removed()
-        return self.residency.look_at_idle(now)
+        return self.consolidator.reclaim(now) + self.residency.look_at_idle(now)
 
 
 def _frees(event: HostEvent) -> bool:

@@ -54,6 +54,11 @@ class Instance:
         return self.loaded and not self.load.requests
 
     @property
+    def batch(self) -> int:
+        """How many latency-sensitive requests are assigned to it."""
+        return sum(request.latency_sensitive for request in self.load.requests.values())
+
+    @property
     def waited_for(self) -> bool:
         """Whether a latency-sensitive request is assigned to it."""
         return any(request.latency_sensitive for request in self.load.requests.values())

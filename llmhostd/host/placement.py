@@ -1,11 +1,13 @@
 """What happens when a request gets a place?"""
 
 from llmhostd.domain.actions import HostAction
+from llmhostd.domain.commands import RecallRequest
 from llmhostd.domain.model import ModelState
 from llmhostd.host.fleet import Fleet
+from llmhostd.host.instance import Instance
+from llmhostd.host.offers import Offer
 from llmhostd.host.request import LiveRequest
 from llmhostd.host.residency import Residency
-from llmhostd.host.routing import Offer
 
 
 class Placement:
@@ -15,19 +17,37 @@ class Placement:
         self._fleet = fleet
         self._residency = residency
 
-    def place(self, request: LiveRequest, offer: Offer, now: float) -> list[HostAction]:
-        """Take an offer."""
+    def place(self, request: LiveRequest, offer: Offer, now: float, why: str = "") -> list[HostAction]:
+        """Take an offer, after what must move for it. `why` it needs a place now, if that must be said."""
         instance = offer.instance
-        request.because = offer.because
+        name = request.load.shape.id
+        actions: list[HostAction] = []
+        for each in offer.moves:
+            neighbour = self._fleet.requests[each.request_id]
+            actions += self.move(neighbour, each.offer, now, f"{instance.id} grows for {name}")
+        request.because = f"{why}; {offer.because}" if why else offer.because
         request.load.shape = offer.request.shape
         if instance.id not in self._fleet.instances:
             self._fleet.add(instance)
         self._fleet.assign(request, instance, now)
-        return self._residency.settle(instance, now, f"{instance.model} needs memory for {request.load.shape.id}")
+        return actions + self._residency.settle(instance, now, f"{instance.model} needs memory for {name}")
+
+    def move(self, request: LiveRequest, offer: Offer, now: float, because: str) -> list[HostAction]:
+        """Let a request go on elsewhere, as its tokens (ServerlessLLM §5): at once, whatever its node still says."""
+        actions: list[HostAction] = []
+        if request.instance_id is not None and request.submitted:
+            node_id = self._fleet.instances[request.instance_id].node_id
+            actions.append(RecallRequest(node_id=node_id, request_id=request.load.shape.id, because=because))
+        source = self._fleet.leave(request)
+        actions += self.place(request, offer, now, because)
+        return actions + self._vacated(source, now, because)
 
     def withdraw(self, request: LiveRequest, now: float, because: str) -> list[HostAction]:
         """Take a request's place away; what it held serves others."""
-        instance = self._fleet.withdraw(request)
+        return self._vacated(self._fleet.withdraw(request), now, because)
+
+    def _vacated(self, instance: Instance | None, now: float, because: str) -> list[HostAction]:
+        """Bring in line what a request has left."""
         if instance is None:
             return []
         instance.last_used_s = now

@@ -4,12 +4,14 @@ from dataclasses import dataclass, field
 
 from llmhostd.compute.iteration_plan import SchedulingPolicy
 from llmhostd.compute.shadow_validation import ShadowPolicy
+from llmhostd.consolidation.bin_packing import PackingPolicy
+from llmhostd.consolidation.preemption import PreemptionPolicy
 from llmhostd.host.best_effort import BestEffortPolicy
 from llmhostd.host.budget import BudgetPolicy
+from llmhostd.host.offers import RoutingPolicy
 from llmhostd.host.recovery import RecoveryPolicy
 from llmhostd.host.refusal import RefusalPolicy
 from llmhostd.host.residency import ResidencyPolicy
-from llmhostd.host.routing import RoutingPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
 
 
@@ -18,6 +20,8 @@ class HostPolicies:
     """Each subsystem of the host mind is handed its own part only."""
 
     routing: RoutingPolicy = field(default_factory=RoutingPolicy)
+    packing: PackingPolicy = field(default_factory=PackingPolicy)
+    preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
     residency: ResidencyPolicy = field(default_factory=ResidencyPolicy)
     best_effort: BestEffortPolicy = field(default_factory=BestEffortPolicy)
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)

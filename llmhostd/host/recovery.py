@@ -12,10 +12,11 @@ from llmhostd.domain.ids import ModelName
 from llmhostd.domain.reports import LoadFailed, NodeDown, NodeUp, RequestReturned
 from llmhostd.host.fleet import Fleet, ModelRecord
 from llmhostd.host.instance import Instance
+from llmhostd.host.offers import Offer
 from llmhostd.host.placement import Placement
 from llmhostd.host.refusal import refuse, too_large
 from llmhostd.host.request import LiveRequest
-from llmhostd.host.routing import Offer, Routing
+from llmhostd.host.routing import Routing
 from llmhostd.memory.ledger import Ledger
 
 

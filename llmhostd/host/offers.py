@@ -1,0 +1,167 @@
+"""What could each instance do for a request?
+
+Memory is asked before time: a look at the ledger costs nothing, a shadow validation plays a node forward.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from llmhostd.compute.iteration_plan import SchedulingPolicy
+from llmhostd.compute.shadow_validation import ShadowPolicy, Verdict, validate
+from llmhostd.compute.workload import RequestLoad
+from llmhostd.consolidation.bin_packing import NEARNESS, PackingPolicy, Standing, fit, preference
+from llmhostd.domain.ids import InstanceId, RequestId
+from llmhostd.domain.model import ModelState
+from llmhostd.host.budget import Budget
+from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
+from llmhostd.host.instance import Instance
+from llmhostd.host.residency import Residency
+from llmhostd.host.what_if import AS_IT_IS, WhatIf
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingPolicy:
+    """How requests find their instance."""
+
+    cold_start_grace: bool = True
+    """A request that must wait for a load gets the expected load time on top of its TTFT SLO (SLINFER §IX-A)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one instance could do for a request."""
+
+    instance: Instance
+    request: RequestLoad
+    """The request as it would be there: with its grace."""
+    verdict: Verdict
+    moves: tuple["Move", ...] = ()
+    """What must go elsewhere for it."""
+    preempted: tuple[InstanceId, ...] = ()
+    """Those whose requests these are."""
+
+    @property
+    def because(self) -> str:
+        """Why this instance."""
+        batch = len(self.instance.load.requests)
+        where = "new instance" if self.instance.state is ModelState.COLD else f"{self.instance.state}, batch {batch}"
+        grows = f" grows in the place of {', '.join(self.preempted)}" if self.preempted else ""
+        return f"{where}{grows}: {self.verdict.because}"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Where a request goes that must leave its instance."""
+
+    request_id: RequestId
+    offer: Offer
+
+
+class Offers:
+    """Asks instances; changes nothing."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        budget: Budget,
+        residency: Residency,
+        policy: RoutingPolicy,
+        packing: PackingPolicy,
+        shadow: ShadowPolicy,
+        scheduling: SchedulingPolicy,
+    ) -> None:
+        self._fleet = fleet
+        self._budget = budget
+        self._residency = residency
+        self._policy = policy
+        self._packing = packing
+        self._shadow = shadow
+        self._scheduling = scheduling
+
+    def existing(
+        self, model: ModelRecord, request: RequestLoad, nodes: Sequence[NodeRecord], what_if: WhatIf = AS_IT_IS
+    ) -> list[Instance]:
+        """List a model's instances on some nodes, the one to be filled first before others."""
+        names = [node.spec.id for node in nodes if self._open(node, request)]
+        mine = [one for one in self.all_of(model, what_if) if one.node_id in names and self._has_slot(one, what_if)]
+        return sorted(mine, key=lambda one: preference(self.standing(one, what_if), self._packing))
+
+    def drafts(
+        self,
+        model: ModelRecord,
+        request: RequestLoad,
+        now: float,
+        nodes: Sequence[NodeRecord],
+        what_if: WhatIf = AS_IT_IS,
+    ) -> list[Instance]:
+        """Make a new instance on every node that has none, best fit first.
+
+        While it is asked what if, a node gets one new instance at most: the next would have to wait for its load.
+        """
+        if model.unloadable(now):
+            return []
+        taken = [one.node_id for one in (*self.all_of(model, what_if), *what_if.drafts.values())]
+        free = [node for node in nodes if node.spec.id not in taken and self._open(node, request)]
+        drafts = [self._residency.draft(model, node, now) for node in free]
+        return sorted((one for one in drafts if self._has_slot(one, what_if)), key=self._fit)
+
+    def shortage_bytes(self, instance: Instance, request: RequestLoad, what_if: WhatIf = AS_IT_IS) -> int:
+        """What its node lacks in memory, even if all who can give way did; 0 or less: it fits."""
+        node = self._fleet.node_of(instance)
+        joining = what_if.joining(node, self._fleet.instances_on(node), (instance, request))
+        return self._budget.shortage_together(joining)
+
+    def offer(
+        self,
+        instance: Instance,
+        request: RequestLoad,
+        now: float,
+        what_if: WhatIf = AS_IT_IS,
+        *,
+        excused_s: float = 0.0,
+        moving: bool = False,
+    ) -> Offer:
+        """Play its node forward with the request on it.
+
+        `excused_s`: added to its grace, like the time until the instance is loaded. `moving`: it was promised its time
+        where it is, and gets no more.
+        """
+        node = self._fleet.node_of(instance)
+        ready_at_s = self._residency.ready_at_s(instance, request, now)
+        grace_s = excused_s + ready_at_s - now
+        newcomer = request
+        if grace_s > request.shape.grace_s and self._policy.cold_start_grace and not moving:
+            newcomer = replace(request, shape=msgspec.structs.replace(request.shape, grace_s=grace_s))
+        picture = what_if.picture(node, instance, ready_at_s)
+        verdict = validate(picture, instance.id, newcomer, now, self._shadow, self._scheduling)
+        return Offer(instance, newcomer, verdict)
+
+    def all_of(self, model: ModelRecord, what_if: WhatIf = AS_IT_IS) -> list[Instance]:
+        """All that may take requests of a model, in order of loading."""
+        new = (one for one in what_if.drafts.values() if one.model == model.spec.name)
+        mine = (*self._fleet.instances_of(model.spec.name), *new)
+        return [one for one in mine if one.state in NEARNESS and one.shape == model.spec.shape]
+
+    def _open(self, node: NodeRecord, request: RequestLoad) -> bool:
+        """Whether a node may take it: not where an earlier stay of it has not ended yet."""
+        return request.shape.id not in node.leaving
+
+    def _has_slot(self, instance: Instance, what_if: WhatIf) -> bool:
+        """Whether its node may serve one more instance, if it serves this one not yet."""
+        slots = self._packing.instances_per_node
+        if not slots or what_if.batch(instance):
+            return True
+        others = self._fleet.instances_on(self._fleet.node_of(instance))
+        return sum(what_if.batch(one) > 0 for one in others if one is not instance) < slots
+
+    def standing(self, instance: Instance, what_if: WhatIf = AS_IT_IS) -> Standing:
+        """How an instance looks to whoever fills the box."""
+        kind = self._fleet.node_of(instance).spec.kind
+        return Standing(instance.id, kind, instance.state, what_if.batch(instance))
+
+    def _fit(self, draft: Instance) -> tuple[bool, bool, int]:
+        node = self._fleet.node_of(draft)
+        left_bytes = node.promised.free_bytes - sum(self._budget.need_bytes(draft))
+        return fit(node.spec.kind, left_bytes, self._packing)
