@@ -33,6 +33,7 @@ from llmhostd.host.refusal import RefusalPolicy
 from llmhostd.host.residency import ResidencyPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.memory.kv_watermark import WatermarkPolicy
+from llmhostd.memory.machine_share import MachineMemoryPolicy
 from llmhostd.state.journal import JournalPolicy
 from llmhostd.state.policy import PrecisionPolicy, SloPolicy
 from llmhostd.text.cache import TokenizerPolicy
@@ -98,6 +99,7 @@ class Config:
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     correction: CorrectionPolicy = field(default_factory=CorrectionPolicy)
     watermark: WatermarkPolicy = field(default_factory=WatermarkPolicy)
+    machine_memory: MachineMemoryPolicy = field(default_factory=MachineMemoryPolicy)
     supervision: SupervisorPolicy = field(default_factory=SupervisorPolicy)
     journal: JournalPolicy = field(default_factory=JournalPolicy)
     nodes: tuple[NodeSettings, ...] = ()

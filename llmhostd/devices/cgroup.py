@@ -7,14 +7,30 @@ a path that does not exist below the mount then means the mount itself.
 from collections.abc import Iterator
 from pathlib import Path
 
+from llmhostd.domain.words import Word
+
 UNLIMITED_V1_BYTES = 1 << 60
 """Version 1 writes "no limit" as a huge page-rounded number."""
 
 
-def memory_left_bytes(root: Path = Path("/")) -> int | None:
-    """What the tightest memory limit leaves, counting cache that the kernel would drop; None: no limit."""
-    left = [_left_v2(group) for group in _groups(root, "")] + [_left_v1(group) for group in _groups(root, "memory")]
-    return min((max(one, 0) for one in left if one is not None), default=None)
+class MemoryLimit(Word):
+    """One limit of a control group, and what it leaves."""
+
+    file: str
+    """Where it is written, as a path on this machine."""
+    limit_bytes: int
+    left_bytes: int
+    """Until it is reached, counting file cache that the kernel would drop."""
+
+
+def memory_limits(root: Path = Path("/")) -> tuple[MemoryLimit, ...]:
+    """Every limit that binds this process, the one that leaves least first.
+
+    `memory.high` counts, too: beyond it the kernel slows every allocation down instead of refusing it.
+    """
+    limits = [limit for group in _groups(root, "") for limit in _limits_v2(root, group)]
+    limits += [limit for group in _groups(root, "memory") for limit in _limits_v1(root, group)]
+    return tuple(sorted(limits, key=lambda one: one.left_bytes))
 
 
 def cpu_quota_cores(root: Path = Path("/")) -> float | None:
@@ -40,18 +56,26 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
                 group = group.parent
 
 
-def _left_v2(group: Path) -> int | None:
-    limit = _text(group / "memory.max")
-    if limit in ("", "max"):
-        return None
-    return int(limit) - int(_text(group / "memory.current") or 0) + _stat(group, "inactive_file")
+def _limits_v2(root: Path, group: Path) -> Iterator[MemoryLimit]:
+    for name in ("memory.max", "memory.high"):
+        limit = _text(group / name)
+        if limit not in ("", "max"):
+            yield _limit(root, group / name, int(limit), "memory.current", ("inactive_file", "active_file"))
 
 
-def _left_v1(group: Path) -> int | None:
-    limit = int(_text(group / "memory.limit_in_bytes") or UNLIMITED_V1_BYTES)
-    if limit >= UNLIMITED_V1_BYTES:
-        return None
-    return limit - int(_text(group / "memory.usage_in_bytes") or 0) + _stat(group, "total_inactive_file")
+def _limits_v1(root: Path, group: Path) -> Iterator[MemoryLimit]:
+    path = group / "memory.limit_in_bytes"
+    limit = int(_text(path) or UNLIMITED_V1_BYTES)
+    if limit < UNLIMITED_V1_BYTES:
+        yield _limit(root, path, limit, "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"))
+
+
+def _limit(root: Path, path: Path, limit_bytes: int, usage: str, droppable: tuple[str, str]) -> MemoryLimit:
+    """File cache is given up before anybody is refused, as MemAvailable counts it for the whole machine."""
+    used = int(_text(path.parent / usage) or 0) - sum(_stat(path.parent, name) for name in droppable)
+    return MemoryLimit(
+        file=f"/{path.relative_to(root)}", limit_bytes=limit_bytes, left_bytes=max(0, limit_bytes - max(0, used))
+    )
 
 
 def _stat(group: Path, name: str) -> int:

@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from llmhostd.devices.cgroup import cpu_quota_cores, memory_left_bytes
+from llmhostd.devices.cgroup import cpu_quota_cores, memory_limits
 from llmhostd.domain.ids import HardwareKey
 from llmhostd.domain.words import Word
 
@@ -77,8 +77,7 @@ def probe_cpu(root: Path = ROOT, cores: tuple[int, ...] | None = None) -> CpuFac
 def memory_available_bytes(root: Path = ROOT) -> int:
     """What can be allocated without swapping: MemAvailable, or less where a control group says so."""
     available = _meminfo(root, "MemAvailable")
-    left = memory_left_bytes(root)
-    return available if left is None else min(available, left)
+    return min([available, *(limit.left_bytes for limit in memory_limits(root))])
 
 
 def memory_total_bytes(root: Path = ROOT) -> int:

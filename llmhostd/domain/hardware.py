@@ -13,6 +13,27 @@ class NodeKind(StrEnum):
     GPU = "gpu"
 
 
+class MemoryClaim(Word):
+    """What one node was given of memory that several share."""
+
+    weight: int
+    """Its part of what is shared, in proportion to the others'."""
+    fixed_bytes: int | None = None
+    """By number instead: before anything is shared, as long as all such numbers fit together."""
+
+
+class MemoryPool(Word):
+    """Memory out of which several nodes of one box live: the machine's, or one NUMA domain's."""
+
+    claims: tuple[MemoryClaim, ...]
+    mine: int
+    """Which of the claims is this node's."""
+    domain: int | None = None
+    """NUMA domain; None: everything that this machine, or its control group, has."""
+    cores: tuple[int, ...] = ()
+    """Of the domain: whoever is bound to some of these lives out of it."""
+
+
 class NodeSpec(Word):
     """One schedulable device domain: a set of CPU cores with their memory, or a GPU."""
 
@@ -30,6 +51,16 @@ class NodeSpec(Word):
     threads: int = 0
     """Threads that compute: fewer than `cores` where two of those share one physical core, or a quota allows no more.
     0: one per core."""
+    numa_domains: tuple[int, ...] = ()
+    """NUMA domains that its memory should come from; empty: wherever the kernel finds some."""
+    memory_pools: tuple[MemoryPool, ...] = ()
+    """What bounds `memory_bytes` while the machine's memory changes; empty: nothing, it stays as it is."""
+    device: str = ""
+    """A GPU's UUID; empty for CPU nodes."""
+    profile: str = ""
+    """Absolute path of the file that an engine without a device takes its times from."""
+    caveats: tuple[str, ...] = ()
+    """What is slow or off on this device, whatever engine runs on it."""
 
     @property
     def compute_threads(self) -> int:

@@ -26,6 +26,7 @@ from llmhostd.domain.request import Sampling
 from llmhostd.domain.words import Message
 from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.memory.kv_watermark import WatermarkPolicy
+from llmhostd.memory.machine_share import MachineMemoryPolicy
 
 MAX_FRAME_BYTES = 64 << 20
 """A context of a million tokens takes 5 MB."""
@@ -49,6 +50,7 @@ class StartFrame(Message):
     kv_demand: KvDemandPolicy
     watermark: WatermarkPolicy
     correction: CorrectionPolicy
+    machine_memory: MachineMemoryPolicy = MachineMemoryPolicy()
 
 
 class LoadFrame(Message):
