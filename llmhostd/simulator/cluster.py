@@ -15,7 +15,7 @@ HARDWARE = {NodeKind.CPU: "xeon-6462c-32c", NodeKind.GPU: "a100-80g"}
 """The paper's nodes (§IX-A), as the profiles file names them: what the shorthand means."""
 
 
-class NodeGroup(Word):
+class NodeGroup(Word, forbid_unknown_fields=True):
     """Alike nodes."""
 
     kind: NodeKind
@@ -26,7 +26,7 @@ class NodeGroup(Word):
     """None: the paper's."""
 
 
-class _File(Word):
+class _File(Word, forbid_unknown_fields=True):
     nodes: tuple[NodeGroup, ...]
 
 

@@ -23,7 +23,7 @@ from llmhostd.simulator.population import read_population
 from llmhostd.simulator.published_profiles import read_published
 from llmhostd.simulator.world import World
 
-CHECK_EVERY = 20_000
+CHECK_EVERY, CHECK_COUNTS_EVERY = 20_000, 100
 
 
 class Experiment(Word):
@@ -72,6 +72,7 @@ def run(experiment: Experiment) -> Outcome:
         truth=_truth(contends.profiles, experiment.noise, Chance(experiment.seed, Purpose.PROFILES)),
         misfortune=Misfortune(Faults(), experiment.seed),
         check_every=CHECK_EVERY,
+        check_counts_every=CHECK_COUNTS_EVERY,
         minds=contends.minds,
         ask_again=AskAgain(assumptions.ask_again_s),
         tick_s=assumptions.ask_again_s,
