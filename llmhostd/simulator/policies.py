@@ -103,10 +103,41 @@ def llmhostd(assumptions: Assumptions) -> Policies:
 def without(policies: Policies, ablations: Sequence[Ablation]) -> Policies:
     """Take ideas away. CPU nodes are left out where the cluster is made, not here."""
     for ablation in ablations:
-        if ablation is Ablation.WATERMARK:
-            policies = replace(policies, watermark=WatermarkPolicy(watermark=0.0))
+        policies = TAKES_AWAY[ablation](policies)
     return policies
 
+
+def _no_sharing(policies: Policies) -> Policies:
+    """An instance has its node for itself (§IX-C)."""
+    packing = replace(policies.host.packing, instances_per_node=1)
+    return replace(policies, host=replace(policies.host, packing=packing))
+
+
+def _no_consolidation(policies: Policies) -> Policies:
+    """Neither proactive nor reactive (§VIII-A, B)."""
+    policies = _no_preemption(policies)
+    packing = replace(policies.host.packing, largest_batch_first=False, best_fit=False)
+    return replace(policies, host=replace(policies.host, packing=packing))
+
+
+def _no_preemption(policies: Policies) -> Policies:
+    """Nobody gives way who has work (§VIII-A)."""
+    preemption = replace(policies.host.preemption, preempt=False)
+    return replace(policies, host=replace(policies.host, preemption=preemption))
+
+
+def _no_watermark(policies: Policies) -> Policies:
+    """KV pools are exactly as large as their demand (§VII-B)."""
+    return replace(policies, watermark=WatermarkPolicy(watermark=0.0))
+
+
+TAKES_AWAY: dict[Ablation, Callable[[Policies], Policies]] = {
+    Ablation.SHARING: _no_sharing,
+    Ablation.CPU: lambda policies: policies,
+    Ablation.CONSOLIDATION: _no_consolidation,
+    Ablation.WATERMARK: _no_watermark,
+    Ablation.PREEMPTION: _no_preemption,
+}
 
 ELASTIC: dict[str, Callable[[Assumptions], Policies]] = {"slinfer": slinfer, "llmhostd": llmhostd}
 """Policies that are values of the host and node minds."""
