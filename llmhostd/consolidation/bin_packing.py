@@ -18,12 +18,12 @@ NEARNESS = {ModelState.RESIDENT: 0, ModelState.WARM: 1, ModelState.LOADING: 2, M
 
 @dataclass(frozen=True, slots=True)
 class PackingPolicy:
-    """How tightly the box is filled. All of it off: instances in order of nearness and loading, nodes as they come."""
+    """How tightly the box is filled. All of it off: instances as they were last used, nodes as they come."""
 
     cpu_first: bool = True
     """Requests go to CPU nodes as long as these serve them in time."""
     largest_batch_first: bool = True
-    """Of a model's instances, the largest batch is filled first; otherwise the longest loaded."""
+    """Of a model's instances, the largest batch is filled first; otherwise the last used."""
     best_fit: bool = True
     """A new instance goes to the node on which least memory is left over; otherwise to the first that takes it."""
     instances_per_node: int = 0
@@ -41,16 +41,18 @@ class Standing:
     state: ModelState
     batch: int
     """Requests on it that somebody waits for."""
+    last_used_s: float
+    """When something was last computed on it or assigned to it."""
 
 
-def preference(one: Standing, policy: PackingPolicy) -> tuple[bool, bool, int, int]:
-    """Sort key among a model's instances, the best first; equals stay in order of loading.
+def preference(one: Standing, policy: PackingPolicy) -> tuple[bool, bool, int, int, float]:
+    """Sort key among a model's instances, the best first: of equals, the last used.
 
     One that can run now comes before one that still loads, whatever their batches: waiting for a load costs somebody.
     """
     loads = one.state in (ModelState.LOADING, ModelState.COLD)
     batch = one.batch if policy.largest_batch_first else 0
-    return _later(one.kind, policy), loads, -batch, NEARNESS[one.state]
+    return _later(one.kind, policy), loads, -batch, NEARNESS[one.state], -one.last_used_s
 
 
 def fit(kind: NodeKind, left_bytes: int, policy: PackingPolicy) -> tuple[bool, bool, int]:

@@ -68,6 +68,8 @@ class NodeSnapshot(Word):
     """What is slow or off on this node, and why (`EngineFacts.caveats`, as its `NodeUp` brought them)."""
 
 
+    draining: bool = False
+    """Nothing new goes there; what runs moves elsewhere or ends."""
 class InstanceSnapshot(Word):
     """One row of `GET /api/v1/instances`."""
 

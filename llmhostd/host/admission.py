@@ -36,7 +36,7 @@ class Admission:
             self._fleet.requests[shape.id] = request
             self._fleet.waiting.add(request)
             return []
-        answer = self._routing.ask(model, request.load, now, self._fleet.nodes_up())
+        answer = self._routing.ask(model, request.load, now, self._fleet.nodes_open())
         if answer.accepted:
             self._fleet.requests[shape.id] = request
             return self._placement.place(request, answer.accepted, now)
@@ -50,6 +50,7 @@ class Admission:
         if why := model.unloadable(now):
             retry_s = 0.0 if model.quarantined else model.broken_until_s - now
             return [refuse(shape, Refusal.MODEL_BROKEN, why, retry_s)]
-        if not self._fleet.nodes_up():
-            return [refuse(shape, Refusal.UNAVAILABLE, "no node is up", self._policy.node_down_retry_s)]
+        if not self._fleet.nodes_open():
+            why = "every node that is up is being drained" if self._fleet.nodes_up() else "no node is up"
+            return [refuse(shape, Refusal.UNAVAILABLE, why, self._policy.node_down_retry_s)]
         return []

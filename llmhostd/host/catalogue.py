@@ -80,7 +80,7 @@ class Catalogue:
             if model.unloadable(now) or next(self._fleet.instances_of(name), None) is not None:
                 del self._wanted[name]
                 continue
-            drafts = [self._residency.draft(model, node, now) for node in self._fleet.nodes_up()]
+            drafts = [self._residency.draft(model, node, now) for node in self._fleet.nodes_open()]
             fitting = [draft for draft in drafts if self._budget.shortage_bytes(draft) <= 0]
             if fitting:
                 del self._wanted[name]

@@ -12,66 +12,77 @@ from llmhostd.host.fleet import Fleet, NodeRecord
 from llmhostd.host.instance import Instance
 from llmhostd.host.offers import Move, Offer, Offers
 from llmhostd.host.residency import Residency
-from llmhostd.host.what_if import WhatIf
+from llmhostd.host.what_if import AS_IT_IS, WhatIf
+
+
+@dataclass(slots=True)
+class _Trial:
+    """Asks instances what they would do if others moved, as often as may be asked."""
+
+    fleet: Fleet
+    offers: Offers
+    nodes: Sequence[NodeRecord]
+    """Where requests may move to."""
+    now: float
+    validations_left: int
+
+    def ask(
+        self, instance: Instance, request: RequestLoad, what_if: WhatIf = AS_IT_IS, *, moving: bool = True
+    ) -> Offer | None:
+        """Play an instance's node forward; None when it does not accept."""
+        if self.validations_left <= 0:
+            return None
+        self.validations_left -= 1
+        offer = self.offers.offer(instance, request, self.now, what_if, moving=moving)
+        return offer if offer.verdict.accepted else None
+
+    def place(self, load: RequestLoad, what_if: WhatIf = AS_IT_IS) -> Offer | None:
+        """Find the first other place for a request, where its whole context is computed again."""
+        request = replace(load, computed_tokens=0)
+        model = self.fleet.models[request.shape.model]
+        for instance in (
+            *self.offers.existing(model, request, self.nodes, what_if),
+            *self.offers.drafts(model, request, self.now, self.nodes, what_if),
+        ):
+            if self.offers.shortage_bytes(instance, request, what_if) <= 0:
+                offer = self.ask(instance, request, what_if)
+                if offer:
+                    return offer
+        return None
 
 
 @dataclass(slots=True)
 class _Hindered:
     """An instance that its neighbours keep from taking a newcomer; implements `preemption.Hindrance`."""
 
-    fleet: Fleet
-    offers: Offers
+    trial: _Trial
     instance: Instance
     request: RequestLoad
     short_bytes: int
-    elsewhere: Sequence[NodeRecord]
-    """Nodes to which neighbours' requests may go."""
-    now: float
-    validations_left: int
     found: dict[tuple[InstanceId, ...], Offer] = field(default_factory=dict)
     """What the instance could do for the newcomer, by who would be gone."""
 
     def in_time(self, without: Sequence[InstanceId]) -> bool:
-        offer = self._ask(self.instance, self.request, WhatIf(emptied=dict.fromkeys(without)), moving=False)
+        what_if = WhatIf(emptied=dict.fromkeys(without))
+        offer = self.trial.ask(self.instance, self.request, what_if, moving=False)
         if offer is not None:
             self.found[tuple(without)] = offer
         return offer is not None
 
     def rehouse(self, victims: Sequence[InstanceId]) -> tuple[Move, ...] | InstanceId:
         what_if = WhatIf(emptied=dict.fromkeys(victims))
+        instances = self.trial.fleet.instances
         moves: list[Move] = []
         for name in victims:
-            for load in self.fleet.instances[name].load.requests.values():
+            for load in instances[name].load.requests.values():
                 if not load.latency_sensitive:
                     continue  # nobody waits for it: it goes back to its queue if it must go
-                offer = self._place(replace(load, computed_tokens=0), what_if)
+                offer = self.trial.place(load, what_if)
                 if offer is None:
                     return name
-                new = offer.instance.id not in self.fleet.instances
-                what_if.join(offer.instance, offer.request, new=new)
+                what_if.join(offer.instance, offer.request, new=offer.instance.id not in instances)
                 moves.append(Move(load.shape.id, offer))
         return tuple(moves)
-
-    def _place(self, request: RequestLoad, what_if: WhatIf) -> Offer | None:
-        """Find the first place elsewhere for a request whose promise stays what it is."""
-        model = self.fleet.models[request.shape.model]
-        for instance in self.offers.existing(model, request, self.elsewhere, what_if):
-            if offer := self._ask(instance, request, what_if, moving=True):
-                return offer
-        for draft in self.offers.drafts(model, request, self.now, self.elsewhere, what_if):
-            if offer := self._ask(draft, request, what_if, moving=True):
-                return offer
-        return None
-
-    def _ask(self, instance: Instance, request: RequestLoad, what_if: WhatIf, *, moving: bool) -> Offer | None:
-        """Memory first; of the validations that may be spent, one."""
-        if moving and self.offers.shortage_bytes(instance, request, what_if) > 0:
-            return None
-        if self.validations_left <= 0:
-            return None
-        self.validations_left -= 1
-        offer = self.offers.offer(instance, request, self.now, what_if, moving=moving)
-        return offer if offer.verdict.accepted else None
 
 
 class Consolidator:
@@ -103,14 +114,17 @@ class Consolidator:
             elsewhere = [node for node in nodes if node.spec.id != instance.node_id]
             if not neighbours or not elsewhere:
                 continue
-            case = _Hindered(
-                self._fleet, self._offers, instance, request, short_bytes, elsewhere, now, validations_left=left
-            )
+            trial = _Trial(self._fleet, self._offers, elsewhere, now, left)
+            case = _Hindered(trial, instance, request, short_bytes)
             chosen = preempt(instance.batch, neighbours, case, self._preemption)
             if chosen:
                 return replace(case.found[chosen.victims], moves=chosen.moves, preempted=chosen.victims)
-            left = case.validations_left
+            left = trial.validations_left
         return None
+
+    def rehouse(self, request: RequestLoad, now: float, nodes: Sequence[NodeRecord]) -> Offer | None:
+        """Find a place on some nodes for a request that has one elsewhere, whose promise stays what it is."""
+        return _Trial(self._fleet, self._offers, nodes, now, len(nodes)).place(request)
 
     def reclaim(self, now: float) -> list[HostAction]:
         """Unload fragments that have been idle for a while (§VIII-B)."""

@@ -19,6 +19,7 @@ from llmhostd.host.best_effort import BestEffort
 from llmhostd.host.budget import Budget
 from llmhostd.host.catalogue import Catalogue
 from llmhostd.host.consolidator import Consolidator
+from llmhostd.host.drain import Drain
 from llmhostd.host.fleet import Fleet
 from llmhostd.host.offers import Offers
 from llmhostd.host.placement import Placement
@@ -42,6 +43,7 @@ class HostMind:
         self.consolidator = Consolidator(self.fleet, offers, self.residency, p.packing, p.preemption)
         routing = Routing(self.fleet, self.budget, self.residency, offers, self.consolidator)
         self.placement = Placement(self.fleet, self.residency)
+        self.drain = Drain(self.fleet, routing, self.placement, self.residency)
         self.best_effort = BestEffort(self.fleet, routing, self.placement, p.best_effort)
         self.recovery = Recovery(self.fleet, routing, self.placement, p.recovery)
         self.admission = Admission(self.fleet, routing, self.placement, p.refusal)
@@ -55,6 +57,8 @@ class HostMind:
             events.ProfileKnown: self._profile_known,
             events.RequestArrived: self._arrived,
             events.RequestCancelled: self._cancelled,
+            events.DrainAsked: self.drain.asked,
+            events.DrainEnded: self.drain.ended,
             events.ClockTicked: self._ticked,
             reports.IterationReported: self._iterated,
             reports.InstanceReported: self._instance_reported,
@@ -86,6 +90,7 @@ class HostMind:
             if node.awaiting:
                 actions += self.residency.proceed(node, now)
         actions += self.recovery.place_stranded(now)
+        actions += self.drain.go_on(now)
         actions += self.best_effort.dispatch(now)
         return actions + self.catalogue.warm_up(now)
 

@@ -33,6 +33,12 @@ class NodeRecord:
     """Pessimistic: what instances may take up at this moment. Executes."""
     load: NodeLoad = field(default_factory=NodeLoad)
     up: bool = False
+    down_since_s: float | None = None
+    """When its worker died, while it is down; None: it is up, or never was."""
+    restart_s: float | None = None
+    """How long its worker takes to come back, as it lately did; None: it never had to."""
+    draining: bool = False
+    """An operator wants it empty: nothing new goes there."""
     restarts: int = 0
     caveats: tuple[str, ...] = ()
     """What its engine says is slow or off there."""
@@ -96,6 +102,10 @@ class Fleet:
     def nodes_up(self) -> list[NodeRecord]:
         """Nodes whose worker answers."""
         return [node for node in self.nodes.values() if node.up]
+
+    def nodes_open(self) -> list[NodeRecord]:
+        """Nodes that may be given something new."""
+        return [node for node in self.nodes.values() if node.up and not node.draining]
 
     def profile_of(self, instance: Instance) -> Profile | None:
         """What was measured of its shape on its hardware."""

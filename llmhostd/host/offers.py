@@ -159,7 +159,7 @@ class Offers:
     def standing(self, instance: Instance, what_if: WhatIf = AS_IT_IS) -> Standing:
         """How an instance looks to whoever fills the box."""
         kind = self._fleet.node_of(instance).spec.kind
-        return Standing(instance.id, kind, instance.state, what_if.batch(instance))
+        return Standing(instance.id, kind, instance.state, what_if.batch(instance), instance.last_used_s)
 
     def _fit(self, draft: Instance) -> tuple[bool, bool, int]:
         node = self._fleet.node_of(draft)

@@ -34,17 +34,28 @@ class Placement:
 
     def move(self, request: LiveRequest, offer: Offer, now: float, because: str) -> list[HostAction]:
         """Let a request go on elsewhere, as its tokens (ServerlessLLM §5): at once, whatever its node still says."""
-        actions: list[HostAction] = []
-        if request.instance_id is not None and request.submitted:
-            node_id = self._fleet.instances[request.instance_id].node_id
-            actions.append(RecallRequest(node_id=node_id, request_id=request.load.shape.id, because=because))
+        actions = self._recall(request, because)
         source = self._fleet.leave(request)
         actions += self.place(request, offer, now, because)
+        return actions + self._vacated(source, now, because)
+
+    def send_back(self, request: LiveRequest, now: float, because: str) -> list[HostAction]:
+        """Let a request leave its node and wait in the host for another place."""
+        actions = self._recall(request, because)
+        source = self._fleet.leave(request)
+        self._fleet.waiting.add(request)
         return actions + self._vacated(source, now, because)
 
     def withdraw(self, request: LiveRequest, now: float, because: str) -> list[HostAction]:
         """Take a request's place away; what it held serves others."""
         return self._vacated(self._fleet.withdraw(request), now, because)
+
+    def _recall(self, request: LiveRequest, because: str) -> list[HostAction]:
+        """Tell the node that was told to run it, if any was."""
+        if request.instance_id is None or not request.submitted:
+            return []
+        node_id = self._fleet.instances[request.instance_id].node_id
+        return [RecallRequest(node_id=node_id, request_id=request.load.shape.id, because=because)]
 
     def _vacated(self, instance: Instance | None, now: float, because: str) -> list[HostAction]:
         """Bring in line what a request has left."""

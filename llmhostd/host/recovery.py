@@ -98,10 +98,12 @@ class Recovery:
     def place_stranded(self, now: float) -> list[HostAction]:
         """Find places, in order of arrival: one that passes validation, or else the least bad one."""
         actions: list[HostAction] = []
-        up = self._fleet.nodes_up()
+        up, may_be_given = self._fleet.nodes_up(), self._fleet.nodes_open()
         for request in self._fleet.waiting.stranded if up else ():
             model = self._fleet.models[request.load.shape.model]
-            answer = self._routing.ask(model, request.load, now, up)
+            # What no other node could hold ends on one that is being drained.
+            nodes = up if self._routing.never_fits(model, request.load, now, may_be_given) else may_be_given
+            answer = self._routing.ask(model, request.load, now, nodes)
             offer = answer.accepted or min(answer.rejected, key=_ttft_s, default=None)
             if offer:
                 self._fleet.waiting.discard(request)

@@ -91,7 +91,14 @@ class Routing:
             found = search.first_of(self._offers.drafts(model, request, now, nodes))
         return search.answer(found)
 
-    def never_fits(self, model: ModelRecord, request: RequestLoad, now: float) -> bool:
-        """Whether every node is too small for a request, up or not, even if it were empty."""
-        drafts = (self._residency.draft(model, node, now) for node in self._fleet.nodes.values())
+    def another(self, request: RequestLoad, now: float, nodes: Sequence[NodeRecord]) -> Offer | None:
+        """Find a place on some nodes for a request that has one elsewhere, whose promise stays what it is."""
+        return self._consolidator.rehouse(request, now, nodes)
+
+    def never_fits(
+        self, model: ModelRecord, request: RequestLoad, now: float, nodes: Sequence[NodeRecord] | None = None
+    ) -> bool:
+        """Whether every node, up or not, or each of some nodes, is too small for a request even if it were empty."""
+        looked_at = self._fleet.nodes.values() if nodes is None else nodes
+        drafts = (self._residency.draft(model, node, now) for node in looked_at)
         return all(self._budget.never_fits(draft, request) for draft in drafts)

@@ -44,6 +44,7 @@ def _node(fleet: Fleet, node: NodeRecord, now: float) -> NodeSnapshot:
         hardware=node.spec.hardware_key,
         cores=node.spec.cores,
         up=node.up,
+        draining=node.draining,
         memory_bytes=node.held.capacity_bytes,
         weights_bytes=node.held.total(Purpose.WEIGHTS),
         kv_bytes=node.held.total(Purpose.KV),

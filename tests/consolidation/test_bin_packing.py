@@ -12,8 +12,8 @@ RESIDENT, WARM, LOADING = ModelState.RESIDENT, ModelState.WARM, ModelState.LOADI
 POLICY = PackingPolicy()
 
 
-def standing(name, kind=CPU, state=RESIDENT, batch=0):
-    return Standing(name, kind, state, batch)
+def standing(name, kind=CPU, state=RESIDENT, batch=0, used_s=0.0):
+    return Standing(name, kind, state, batch, used_s)
 
 
 def in_order(*ones, policy=POLICY):
@@ -25,10 +25,11 @@ def test_cpu_first_then_ready_then_the_largest_batch_then_the_nearest():
         standing("gpu-full", GPU, batch=9),
         standing("cpu-loading", state=LOADING, batch=5),
         standing("cpu-warm", state=WARM, batch=0),
-        standing("cpu-idle", batch=0),
+        standing("cpu-idle", batch=0, used_s=1.0),
+        standing("cpu-lately", batch=0, used_s=2.0),
         standing("cpu-busy", batch=2),
     )
-    assert in_order(*ones) == ["cpu-busy", "cpu-idle", "cpu-warm", "cpu-loading", "gpu-full"]
+    assert in_order(*ones) == ["cpu-busy", "cpu-lately", "cpu-idle", "cpu-warm", "cpu-loading", "gpu-full"]
 
 
 def test_each_preference_can_be_switched_off():

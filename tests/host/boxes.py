@@ -2,7 +2,7 @@
 
 from llmhostd.domain import events, reports
 from llmhostd.domain.commands import LoadInstance
-from llmhostd.domain.hardware import NodeSpec
+from llmhostd.domain.hardware import NodeKind, NodeSpec
 from llmhostd.domain.model import (
     Architecture,
     ComputePrecision,
@@ -55,7 +55,10 @@ def profile(of=None, *, hardware="test", prefill_token_s=0.0002, step_s=0.020, l
 
 
 def node(name="cpu0", memory_mib=4096, hardware="test"):
-    return NodeSpec(id=name, engine="openvino", hardware_key=hardware, cores=(0, 1), memory_bytes=memory_mib * MIB)
+    kind = NodeKind.GPU if name.startswith("gpu") else NodeKind.CPU
+    return NodeSpec(
+        id=name, engine="openvino", hardware_key=hardware, cores=(0, 1), memory_bytes=memory_mib * MIB, kind=kind
+    )
 
 
 def model(name, of=None, slo=SLO):

@@ -1,15 +1,15 @@
 """A host mind, driven by a scenario's words. Nodes are silent: a scenario says what they report.
 
-node NAME MIB [at HARDWARE]       a node of the box, up at once (before anything else)
+node NAME MIB [at HARDWARE]       a node of the box, up at once (before anything else); gpu* are GPUs
 model NAME [mib N] [layers N]     a model of N MiB (300) with its own or the common shape
-profiled MODEL | unprofiled       its shape was measured on every node / nothing is known yet
+profiled MODEL [HARDWARE N] ...   its shape was measured on every node; on some hardware, N times slower
 ask ID MODEL [prompt N] [most N] [flex]
 leave ID                          the caller goes away
 state INSTANCE STATE [held MIB] [kv MIB]
 ran INSTANCE ID[:N][*][.] ...     N prompt tokens, * a token, . the last one
 failed INSTANCE ERROR...          a load; `return ID [NODE]`, `broke ID` for a request
 down NODE [INSTANCE] | up NODE [MIB]
-warm|unload|remove|release MODEL, tick, measured INSTANCE, show
+warm|unload|remove|release MODEL, drain|undrain NODE, tick, measured INSTANCE, show
 """
 
 from boxes import MIB, SLO, Box, model, node, profile, row, shape
@@ -47,10 +47,16 @@ class HostScript:
         of = shape(layers=options.get("layers", 12), weight_mib=options.get("mib", 300))
         return self.box(events.ModelAdded(spec=model(name, of)))
 
-    def _profiled(self, name):
+    def _profiled(self, name, *slower):
         of = self.box.mind.fleet.models[name].spec.shape
         mib = of.weight_bytes // MIB + 20
-        known = [profile(of, hardware=key, resident_mib=mib) for key in {one.hardware_key: 0 for one in self.nodes}]
+        times = {one.hardware_key: 1.0 for one in self.nodes} | dict(
+            zip(slower[::2], map(float, slower[1::2]), strict=True)
+        )
+        known = [
+            profile(of, hardware=key, prefill_token_s=0.0002 * n, step_s=0.020 * n, resident_mib=mib)
+            for key, n in times.items()
+        ]
         return [action for one in known for action in self.box(events.ProfileKnown(profile=one))]
 
     def _ask(self, request_id, name, *more):
@@ -119,13 +125,19 @@ class HostScript:
     def _release(self, name):
         return self.box(events.ModelReleased(name=name))
 
+    def _drain(self, name):
+        return self.box(events.DrainAsked(node_id=name))
+
+    def _undrain(self, name):
+        return self.box(events.DrainEnded(node_id=name))
+
     def _tick(self):
         return self.box(events.ClockTicked())
 
     def _show(self):
         seen = self.box.mind.snapshot(self.box.now)
         for one in seen.nodes:
-            state = "up" if one.up else "down"
+            state = "draining" if one.draining else "up" if one.up else "down"
             yield f"{one.id}: {state}, {one.free_bytes / MIB:.0f} of {one.memory_bytes / MIB:.0f} MiB free"
         for one in seen.instances:
             yield f"{one.id}: {one.state}, {one.running} running"
