@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from llmhostd_tui.words import spell_bytes
 
 from llmhostd.api.service import ModelRegistration
 from llmhostd.cli.daemon_client import daemon_if_running, running_daemon
-from llmhostd.cli.registry import check_servable, model_files, register, registered, remove
+from llmhostd.cli.registry import check_servable, model_files, register, registered, remove, unknown_model
 from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import console, plain_table
 from llmhostd.daemon.registration import examine
@@ -19,8 +20,10 @@ from llmhostd.domain.errors import CallerError, OperatorError
 from llmhostd.domain.model import ComputePrecision, KvPrecision, WeightFormat
 from llmhostd.domain.snapshot import ModelSnapshot
 from llmhostd.loader import hub
+from llmhostd.loader.convert import convert, is_copy_of
 from llmhostd.loader.progress import drawn_progress
-from llmhostd.loader.quantize import quantize
+from llmhostd.loader.store_index import is_store
+from llmhostd.loader.verify import verify as verify_store
 
 POSITIVE = click.FloatRange(min=0, min_open=True)
 QUANTIZED = {"int8": WeightFormat.INT8, "int4": WeightFormat.INT4}
@@ -35,7 +38,9 @@ def _serving_options(command: Callable[..., None]) -> Callable[..., None]:
     """What may be said of a model when it is added, wherever it comes from."""
     for option in reversed((
         click.option("--name", help="What callers ask for.  [default: as the directory, or the repository]"),
-        click.option("--quantize", "quantized", type=click.Choice(list(QUANTIZED)), help="Make a smaller copy, once."),
+        click.option("--quantize", "quantized", type=click.Choice(list(QUANTIZED)), help="Make the copy smaller."),
+        click.option("--in-place", is_flag=True, help="Serve the files where they lie, without a copy that loads faster"
+                     " and is checked."),
         click.option("--compute", type=click.Choice(["auto", *(one.value for one in ComputePrecision)]),
                      help="Precision of arithmetic.  [default: as configured]"),
         click.option("--kv", type=click.Choice([one.value for one in KvPrecision]),
@@ -54,7 +59,7 @@ def _serving_options(command: Callable[..., None]) -> Callable[..., None]:
 def add(place: Place, /, path: Path, name: str | None, **options: Any) -> None:
     """Add the checkpoint in directory PATH (safetensors, config.json, tokenizer.json).
 
-    Its files stay where they are. With --quantize a smaller copy is made in the state directory.
+    Its files are only read: a copy that is made for loading, with checksums, is put into the state directory.
     """
     path = path.expanduser().absolute()
     _serve(place, path, name or path.name, named=name is not None, source="local", **options)
@@ -70,20 +75,25 @@ def add(place: Place, /, path: Path, name: str | None, **options: Any) -> None:
 def pull(place: Place, /, repository: str, revision: str, name: str | None, **options: Any) -> None:
     """Fetch a model from the Hugging Face hub (or $HF_ENDPOINT) and add it.
 
-    Resumes what was interrupted, and checks what arrived. $HF_TOKEN opens gated models.
+    Resumes what was interrupted, and checks what arrived. $HF_TOKEN opens gated models. What was fetched is deleted
+    once the copy that is made for loading is complete.
     """
     if place.url:
         raise CallerError("models pull works on the daemon's own machine only: leave out --url", field="url")
     with drawn_progress() as draw:
         path = hub.pull(repository, model_files(place), revision=revision, progress=draw)
     _serve(place, path, name or repository.rpartition("/")[2], named=name is not None, source=repository, **options)
+    if str(path) not in {known.path for known in registered(place)}:
+        shutil.rmtree(path)
 
 
 def _serve(
-    place: Place, path: Path, name: str, *, named: bool, source: str, quantized: str | None, compute: str | None,
-    kv: str | None, ttft_s: float | None, tpot_s: float | None,
+    place: Place, path: Path, name: str, *, named: bool, source: str, quantized: str | None, in_place: bool,
+    compute: str | None, kv: str | None, ttft_s: float | None, tpot_s: float | None,
 ) -> None:  # fmt: skip
-    """Check, make smaller if that is wanted, and register."""
+    """Check, make the copy that is served, and register."""
+    if quantized and in_place:
+        raise CallerError("--quantize makes a copy: leave out --in-place", field="in_place")
     if quantized and not named:
         name = f"{name}-{quantized}"
     registration = ModelRegistration(
@@ -97,9 +107,9 @@ def _serve(
         )
     elif quantized:
         raise CallerError("--quantize works on the daemon's own machine only: leave out --url", field="quantize")
-    if quantized:
-        smaller = make_quantized(place, path, name, quantized)
-        registration = msgspec.structs.replace(registration, path=str(smaller))
+    if quantized or not (in_place or place.url or is_store(path)):
+        copy = make_store(place, path, name, quantized)
+        registration = msgspec.structs.replace(registration, path=str(copy))
     register(place, registration)
     click.echo(f'{name} is added: llmhostd run {name} "..."')
 
@@ -127,11 +137,33 @@ def list_(place: Place) -> None:
 @click.pass_obj
 def rm(place: Place, /, name: str, files: bool) -> None:
     """Forget model NAME. What runs, runs to its end."""
-    known = {str(one.name): one for one in registered(place)} if files else {}
+    known = {str(one.name): one for one in registered(place)} if not place.url else {}
     remove(place, name)
     click.echo(f"{name} is gone")
-    if files and (model := known.get(name)):
+    model = known.get(name)
+    if files and model:
         delete_files(place, Path(model.path), [Path(one.path) for one in known.values() if one.name != name])
+    elif model and Path(model.path).is_relative_to(model_files(place)):
+        click.echo(f"its files in {model.path} stay: rm -r it, or next time `models rm {name} --files`", err=True)
+
+
+@models.command(epilog=example("models verify qwen3-0.6b", "models verify"))
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.pass_obj
+def verify(place: Place, /, names: tuple[str, ...]) -> None:
+    """Read the weights of models (all by default) and hold them against their checksums."""
+    known = {str(one.name): Path(one.path) for one in registered(place)}
+    for name in names:
+        if name not in known:
+            raise unknown_model(name, known)
+    stores = {name: path for name, path in known.items() if (name in names if names else is_store(path))}
+    with drawn_progress() as draw:
+        for name, path in stores.items():
+            verify_store(path, partial(draw, name))
+    for name in stores:
+        click.echo(f"{name} is whole")
+    if not names and len(stores) < len(known):
+        click.echo(f"{len(known) - len(stores)} models are served as they came and have no checksums", err=True)
 
 
 def _asks(action: str, sentence: str, done: str) -> None:
@@ -151,15 +183,17 @@ _asks("unload", "Give back the memory of model NAME once it is idle.", "goes whe
 _asks("release", "Let quarantined model NAME try again.", "may be asked for again")
 
 
-def make_quantized(place: Place, source: Path, name: str, kind: str) -> Path:
-    """A smaller copy in the state directory; raises OperatorError if one is there."""
+def make_store(place: Place, source: Path, name: str, kind: str | None) -> Path:
+    """A copy in the state directory that is made for loading; raises OperatorError if something else is there."""
     destination = model_files(place) / name
     if destination.exists():
+        if destination == source or is_copy_of(destination, source, QUANTIZED[kind] if kind else None):
+            return destination
         raise OperatorError(f"{destination} exists: `llmhostd models rm {name} --files`, or give another --name")
     destination.parent.mkdir(parents=True, exist_ok=True)
     with drawn_progress() as draw:
-        what = f"{source.name} to {kind}"
-        quantize(source, destination, QUANTIZED[kind], lambda done, total: draw(what, done, total))
+        what = f"{source.name} to {kind}" if kind else f"{source.name} for loading"
+        convert(source, destination, QUANTIZED[kind] if kind else None, lambda done, total: draw(what, done, total))
     return destination
 
 

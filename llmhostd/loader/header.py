@@ -11,13 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from llmhostd.checkpoints.dtypes import DTYPE_BYTES, stored_bytes
 from llmhostd.domain.errors import CheckpointError
-
-DTYPE_BYTES = {
-    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2, "U16": 2,
-    "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1,
-}  # fmt: skip
-"""Bytes per element of safetensors' types."""
 
 _MAX_HEADER_BYTES = 100_000_000
 """The bound that the format's own library sets."""
@@ -87,9 +82,7 @@ def _tensor(file: Path, name: str, entry: object, base: int, file_bytes: int) ->
         _fail(file, f"tensor `{name}`: unknown dtype {dtype!r}; known: {', '.join(DTYPE_BYTES)}")
     if shape is None or offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:
         _fail(file, f"tensor `{name}`: shape or data_offsets are malformed")
-    expected = DTYPE_BYTES[dtype]
-    for extent in shape:
-        expected *= extent
+    expected = stored_bytes(dtype, shape)
     if offsets[1] - offsets[0] != expected:
         _fail(
             file,

@@ -1,13 +1,10 @@
-"""How is a checkpoint made smaller, once, when it is added?
+"""What are the values of a smaller checkpoint, made once, when it is converted?
 
 Weight-only round-to-nearest: int8 per output row or int4 in groups of inputs (formats: `checkpoints.quantization`).
 Tensors stream through in bounded pieces, so a model needs no more memory than a few of its rows. The embedding is kept
-in bf16, a head of its own becomes int8. The result appears under its name only when it is complete and durable.
+in bf16, a head of its own becomes int8.
 """
 
-import json
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,67 +12,53 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llmhostd.checkpoints.quantization import GROUPS, Quantization, quantization_config
+from llmhostd.checkpoints.layout import WantedTensor
+from llmhostd.checkpoints.quantization import GROUPS, Quantization
 from llmhostd.checkpoints.tensors import EMBEDDING, expected_tensors, linear_shapes
 from llmhostd.domain.errors import CheckpointError, OperatorError
 from llmhostd.domain.model import Architecture, WeightFormat
 from llmhostd.loader.rounding import groups_u4, rows_i8
-from llmhostd.loader.safetensors import CONFIG_FILE, SINGLE_FILE, Checkpoint, open_checkpoint, read_json
-from llmhostd.loader.safetensors_writer import PlannedTensor, to_bf16, write_safetensors
-
-Progress = Callable[[int, int], None]
-"""Hears (bytes written, bytes in all)."""
+from llmhostd.loader.safetensors import Checkpoint
+from llmhostd.loader.safetensors_writer import to_bf16
 
 _PIECE_ELEMENTS = 4_000_000
-_COMPANIONS = (".json", ".jinja", ".txt", ".model")
-"""Suffixes of what is copied beside the weights: tokenizer, chat template, generation settings."""
 
 _Array = npt.NDArray[Any]
+Values = Callable[[], Iterator[_Array]]
 
 
-def quantize(source: Path, destination: Path, kind: WeightFormat, progress: Progress | None = None) -> None:
-    """Write a quantised copy of the checkpoint at `source` to the new directory `destination`.
-
-    Raises CheckpointError when the source cannot be quantised, OperatorError when the destination cannot be written.
-    """
-    checkpoint = open_checkpoint(source)
-    quantization = _choose(checkpoint, kind)
-    if destination.exists():
-        raise OperatorError(f"{destination}: exists already")
-    partial = destination.with_name(f".{destination.name}.partial")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        planned = plan(checkpoint, quantization)
-        write_safetensors(partial / SINGLE_FILE, planned, written=_counter(planned, progress))
-        _write_companions(source, partial, quantization)
-        _sync(partial)
-        partial.rename(destination)
-        _sync(destination.parent)
-    except OSError as error:
-        raise OperatorError(f"{destination}: cannot be written: {error.strerror}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def plan(checkpoint: Checkpoint, quantization: Quantization) -> list[PlannedTensor]:
-    """List the tensors of the quantised checkpoint, in the order of computation, values made as they are written."""
-    planned = []
+def quantized(checkpoint: Checkpoint, quantization: Quantization) -> list[tuple[WantedTensor, Values]]:
+    """List the tensors of the quantised checkpoint in the order of computation, with what makes their values."""
+    planned: list[tuple[WantedTensor, Values]] = []
     parts: dict[str, _Parts] = {}
     for spec in expected_tensors(checkpoint.architecture, quantization):
         base, _, suffix = spec.name.rpartition(".")
+        values: Values
         if spec.name in checkpoint:
             dtype = "BF16" if spec.name == EMBEDDING else checkpoint.dtype(spec.name)
-            planned.append(PlannedTensor(spec.name, dtype, spec.shape, _Copy(checkpoint, spec.name)))
-            continue
-        # Quantised parts follow each other, the values first: making them yields the scales on the way.
-        if base not in parts:
-            parts[base] = _Parts(checkpoint, base, quantization)
-        planned.append(PlannedTensor(spec.name, spec.dtypes[0], spec.shape, parts[base].reader(suffix)))
+            values = _Copy(checkpoint, spec.name, dtype)
+        else:
+            # Quantised parts follow each other, the values first: making them yields the scales on the way.
+            if base not in parts:
+                parts[base] = _Parts(checkpoint, base, quantization)
+            dtype, values = spec.dtypes[0], parts[base].reader(suffix)
+        wanted = WantedTensor(name=spec.name, dtype=dtype, shape=spec.shape, module=spec.module, layer=spec.layer)
+        planned.append((wanted, values))
     return planned
 
 
-def _choose(checkpoint: Checkpoint, kind: WeightFormat) -> Quantization:
+def copied(checkpoint: Checkpoint) -> list[tuple[WantedTensor, Values]]:
+    """List the tensors of a checkpoint as they are, in the order of computation."""
+    planned: list[tuple[WantedTensor, Values]] = []
+    for spec in expected_tensors(checkpoint.architecture, checkpoint.quantization):
+        dtype = checkpoint.dtype(spec.name)
+        wanted = WantedTensor(name=spec.name, dtype=dtype, shape=spec.shape, module=spec.module, layer=spec.layer)
+        planned.append((wanted, _Copy(checkpoint, spec.name, dtype)))
+    return planned
+
+
+def choose(checkpoint: Checkpoint, kind: WeightFormat) -> Quantization:
+    """Decide how to quantise a checkpoint. Raises CheckpointError if it cannot be, OperatorError for another kind."""
     if checkpoint.quantization is not None:
         raise CheckpointError(f"{checkpoint.path}: is quantised already ({checkpoint.weights})")
     if kind is WeightFormat.INT8:
@@ -112,15 +95,15 @@ def _slices(checkpoint: Checkpoint, name: str) -> Iterator[slice]:
 
 
 class _Copy:
-    """Reads a tensor that stays a float."""
+    """Reads a tensor that stays a float, or is only narrowed to bf16."""
 
-    def __init__(self, checkpoint: Checkpoint, name: str) -> None:
+    def __init__(self, checkpoint: Checkpoint, name: str, dtype: str) -> None:
         self._checkpoint, self._name = checkpoint, name
+        self._narrow = dtype != checkpoint.dtype(name)
 
     def __call__(self) -> Iterator[_Array]:
-        narrow = self._name == EMBEDDING and self._checkpoint.dtype(self._name) != "BF16"
         for rows in _slices(self._checkpoint, self._name):
-            if narrow:
+            if self._narrow:
                 yield to_bf16(floats(self._checkpoint, self._name, rows))
             else:
                 yield self._checkpoint.array(self._name)[rows]
@@ -157,35 +140,3 @@ class _Parts:
             scales.append(scale)
             yield values
         self._ready = {"scale": scales, "zp": zero_points}
-
-
-def _counter(planned: list[PlannedTensor], progress: Progress | None) -> Callable[[int], None] | None:
-    if progress is None:
-        return None
-    total, done = sum(one.stored_bytes for one in planned), 0
-
-    def written(count: int) -> None:
-        nonlocal done
-        done += count
-        progress(done, total)
-
-    return written
-
-
-def _write_companions(source: Path, partial: Path, quantization: Quantization) -> None:
-    config = read_json(source / CONFIG_FILE) | {"quantization_config": quantization_config(quantization)}
-    (partial / CONFIG_FILE).write_text(json.dumps(config, indent=2))
-    for file in sorted(source.iterdir()):
-        wanted = file.suffix in _COMPANIONS and file.name != CONFIG_FILE and not file.name.endswith(".index.json")
-        if wanted and file.is_file():
-            shutil.copyfile(file, partial / file.name)
-    for file in partial.iterdir():
-        _sync(file)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

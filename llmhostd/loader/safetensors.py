@@ -22,6 +22,8 @@ from llmhostd.checkpoints.tensors import TensorSpec, expected_tensors, layer_ten
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.model import Architecture, ComputePrecision, KvPrecision, ModelShape, WeightFormat
 from llmhostd.loader.header import StoredTensor, read_header
+from llmhostd.loader.mapped_reader import MappedReader
+from llmhostd.loader.store_index import is_store, read_index, stored_tensors
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -75,6 +77,7 @@ class Checkpoint:
         self.quantization = description.quantization
         self.weights = description.weights
         self._maps = {file: _map(file) for file in sorted({one.file for one in description.tensors.values()})}
+        self._reader = self._checked_reader()
 
     def shape(self, compute: ComputePrecision, kv: KvPrecision) -> ModelShape:
         """See `Description.shape`."""
@@ -88,14 +91,22 @@ class Checkpoint:
         return self._place(name).dtype
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """Return a tensor as a view of the file. BF16 comes as uint16 (numpy has no bfloat16)."""
+        """Return a tensor as a view of the file. BF16 comes as uint16 (numpy has no bfloat16).
+
+        A store's tensor is waited for until it is in memory and checked: raises CheckpointError when it is damaged.
+        """
         place = self._place(name)
+        if self._reader:
+            self._reader.wait(place.end)
         element = np.dtype(_NUMPY[place.dtype])
         count = (place.end - place.begin) // element.itemsize
         return np.frombuffer(self._maps[place.file], element, count, place.begin).reshape(place.shape)
 
     def prefetch(self) -> None:
-        """Ask the system to read the files ahead; returns at once."""
+        """Begin to read the files ahead; returns at once."""
+        if self._reader:
+            self._reader.start()
+            return
         for view in self._maps.values():
             view.madvise(mmap.MADV_WILLNEED)
 
@@ -103,6 +114,12 @@ class Checkpoint:
         """Unmap the pages from this process; they stay in the page cache, and views stay valid."""
         for view in self._maps.values():
             view.madvise(mmap.MADV_DONTNEED)
+
+    def _checked_reader(self) -> MappedReader | None:
+        if not is_store(self.path) or not self._maps:
+            return None
+        ((file, view),) = self._maps.items()
+        return MappedReader(file, view, read_index(self.path))
 
     def _place(self, name: str) -> StoredTensor:
         place = self.description.tensors.get(name)
@@ -156,6 +173,8 @@ def _with_generation_config(architecture: Architecture, path: Path) -> Architect
 
 
 def _stored_tensors(path: Path) -> dict[str, StoredTensor]:
+    if is_store(path):
+        return stored_tensors(path, read_index(path))
     if (path / SINGLE_FILE).exists():
         return read_header(path / SINGLE_FILE)
     index = path / INDEX_FILE

@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from llmhostd.loader.header import DTYPE_BYTES
+from llmhostd.checkpoints.dtypes import stored_bytes
 
 _ALIGNMENT = 64
 """The first tensor starts at a multiple of this, so that a mapping of the file can be used in place."""
@@ -27,17 +27,14 @@ class PlannedTensor(NamedTuple):
 
     name: str
     dtype: str
-    """safetensors' word: one of `header.DTYPE_BYTES`."""
+    """safetensors' word: one of `checkpoints.dtypes.DTYPE_BYTES`."""
     shape: tuple[int, ...]
     values: Callable[[], Iterator[npt.NDArray[np.generic]]]
 
     @property
     def stored_bytes(self) -> int:
         """Bytes in the file."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count * DTYPE_BYTES[self.dtype]
+        return stored_bytes(self.dtype, self.shape)
 
 
 def to_bf16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:

@@ -79,7 +79,7 @@ def box(state_dir: Path, models: Sequence[Path] = (), *add: str, config: str = "
     (state_dir / "llmhostd.toml").write_text(f"[http]\nport = {port}\n{config}")
     command = [*LLMHOSTD, "--config", str(state_dir / "llmhostd.toml"), "--state-dir", str(state_dir)]
     for path in models:
-        subprocess.run([*command, "models", "add", str(path), *add], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*command, "models", "add", str(path), "--in-place", *add], check=True, stdout=subprocess.DEVNULL)
     began = time.monotonic()
     with (state_dir / "daemon.log").open("wb") as log:
         process = subprocess.Popen([*command, "serve"], stdout=log, stderr=log)

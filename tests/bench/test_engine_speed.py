@@ -24,7 +24,7 @@ from stateful_ir import write_stateful_ir
 
 from llmhostd.checkpoints.tensors import EMBEDDING
 from llmhostd.domain.model import ComputePrecision, KvPrecision, WeightFormat
-from llmhostd.loader.quantize import quantize
+from llmhostd.loader.convert import convert
 from llmhostd.loader.safetensors import describe
 
 HERE = Path(__file__).parent
@@ -148,7 +148,7 @@ def test_quantised(capsys: pytest.CaptureFixture[str]) -> None:
     for kind in (WeightFormat.INT8, WeightFormat.INT4):
         small = CACHE / f"156m-{kind}"
         if not small.exists():
-            quantize(plain, small, kind)
+            convert(plain, small, kind)
         for compute in ("f32", "bf16"):
             command = ours(small, compute, "u8").command
             contenders.append(Contender(f"llmhostd {kind} {compute} kv u8", command))

@@ -23,7 +23,7 @@ def test_add_list_and_remove(tmp_path: Path, tiny_models_dir: Path) -> None:
     added = llmhostd("--state-dir", tmp_path, "models", "add", checkpoint, "--name", "q", "--ttft", "0.5", "--kv", "u8")
     assert (added.returncode, added.stdout) == (0, 'q is added: llmhostd run q "..."\n')
     model = state_of(tmp_path)["q"]
-    assert (model.path, model.ttft_s, model.tpot_s, model.kv) == (str(checkpoint), 0.5, None, "u8")
+    assert (model.path, model.ttft_s, model.tpot_s, model.kv) == (str(tmp_path / "models" / "q"), 0.5, None, "u8")
 
     (header, row) = llmhostd("--state-dir", tmp_path, "models", "list").stdout.splitlines()
     assert header.split() == ["MODEL", "FAMILY", "PARAMS", "WEIGHTS", "SIZE", "CONTEXT", "STATE"]
@@ -52,7 +52,8 @@ def test_precisions_that_no_node_could_load_together_are_refused_when_they_are_a
 def test_the_name_is_the_directorys_and_a_relative_path_becomes_absolute(tmp_path: Path, tiny_models_dir: Path) -> None:
     linked = tmp_path / "models here"
     linked.symlink_to(tiny_models_dir)
-    assert llmhostd("--state-dir", tmp_path / "s", "models", "add", linked / "tiny-llama").returncode == 0
+    add = ("--state-dir", tmp_path / "s", "models", "add", linked / "tiny-llama", "--in-place")
+    assert llmhostd(*add).returncode == 0
     assert state_of(tmp_path / "s")["tiny-llama"].path == str(linked / "tiny-llama")
 
 
@@ -61,7 +62,9 @@ def test_a_smaller_copy_is_made_once_and_deleted_with_its_model(tmp_path: Path, 
     assert llmhostd(*command).returncode == 0
     model = state_of(tmp_path)["tiny-llama-bf16-int8"]
     assert (model.shape.weights, model.path) == ("int8", str(tmp_path / "models" / model.name))
-    assert "exists" in refused(*command, status=1)
+    assert llmhostd(*command).returncode == 0, "the same copy serves again"
+    other = ("--state-dir", tmp_path, "models", "add", tiny_models_dir / "tiny-llama", "--name", model.name)
+    assert "exists" in refused(*other, status=1)
     removed = llmhostd("--state-dir", tmp_path, "models", "rm", model.name, "--files")
     assert removed.stdout == f"{model.name} is gone\n{model.path} is deleted\n"
     assert not Path(model.path).exists()
@@ -70,7 +73,7 @@ def test_a_smaller_copy_is_made_once_and_deleted_with_its_model(tmp_path: Path, 
 def test_files_that_are_somebody_elses_stay(tmp_path: Path, tiny_models_dir: Path) -> None:
     checkpoint = tmp_path / "theirs"
     shutil.copytree(tiny_models_dir / "tiny-llama", checkpoint)
-    llmhostd("--state-dir", tmp_path / "s", "models", "add", checkpoint)
+    llmhostd("--state-dir", tmp_path / "s", "models", "add", checkpoint, "--in-place")
     removed = llmhostd("--state-dir", tmp_path / "s", "models", "rm", "theirs", "--files")
     assert "they stay" in removed.stderr
     assert checkpoint.exists()
@@ -124,3 +127,18 @@ def test_demo_models_are_made_and_can_be_asked_for_twice(tmp_path: Path) -> None
 def test_no_models_yet(tmp_path: Path) -> None:
     assert "no models yet" in llmhostd("--state-dir", tmp_path / "nowhere", "models", "list").stdout
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_copy_is_verified(tmp_path: Path, tiny_models_dir: Path) -> None:
+    add = ("--state-dir", tmp_path, "models", "add", tiny_models_dir / "tiny-llama")
+    llmhostd(*add)
+    llmhostd(*add, "--name", "as-it-came", "--in-place")
+    checked = llmhostd("--state-dir", tmp_path, "models", "verify")
+    assert checked.stdout == "tiny-llama is whole\n"
+    assert "1 models are served as they came" in checked.stderr
+    data = tmp_path / "models" / "tiny-llama" / "weights.llmhostd"
+    damaged = bytearray(data.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    data.write_bytes(damaged)
+    assert "is damaged" in refused("--state-dir", tmp_path, "models", "verify", "tiny-llama", status=1)
+    assert "did you mean 'tiny-llama'" in refused("--state-dir", tmp_path, "models", "verify", "tiny-lama", status=2)

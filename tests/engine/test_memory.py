@@ -7,7 +7,7 @@ import pytest
 
 from llmhostd.demo.noise import make_checkpoint, noise_architecture
 from llmhostd.domain.model import WeightFormat
-from llmhostd.loader.quantize import quantize
+from llmhostd.loader.convert import convert
 
 MB = 1_000_000
 PROBE = Path(__file__).parent / "memory_probe.py"
@@ -22,7 +22,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         name: make_checkpoint(directory / name, architecture, weights=WeightFormat(name)) for name in ("bf16", "f32")
     }
     for kind in (WeightFormat.INT8, WeightFormat.INT4):
-        quantize(made["bf16"], directory / kind, kind)
+        convert(made["bf16"], directory / kind, kind)
         made[kind] = directory / kind
     return made
 

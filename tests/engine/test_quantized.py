@@ -8,7 +8,7 @@ from goldens.families import CASES, prompt
 from llmhostd.checkpoints.tensors import expected_tensors
 from llmhostd.domain.model import ComputePrecision, KvPrecision, WeightFormat
 from llmhostd.engines.paged_contexts import PagedContexts
-from llmhostd.loader.quantize import quantize
+from llmhostd.loader.convert import convert
 from llmhostd.loader.safetensors import open_checkpoint
 from llmhostd.loader.safetensors_writer import PlannedTensor, write_safetensors
 
@@ -33,7 +33,7 @@ def test_quantised_weights_compute_what_they_stand_for(
 ) -> None:
     """Activations are quantised too (or rounded to bf16): root mean square error within 4% of the logits' spread."""
     case = next(case for case in CASES if case.name == name)
-    quantize(checkpoint_of(name), tmp_path / "small", kind)
+    convert(checkpoint_of(name), tmp_path / "small", kind)
     plain = reference(tmp_path / "small", checkpoint_of(name) / "config.json", tmp_path / "plain")
     _, expected = PagedContexts([load(plain)], kv_blocks=8).greedy(prompt(case, 70), 1)
     for compute, kv in (

@@ -153,9 +153,12 @@ def serving(hub: Hub) -> Iterator[Hub]:
     """Run the server on a free port of the loopback interface."""
     handler = type("Handler", (_Handler,), {"hub": hub})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
         hub.origin = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield hub
-        server.shutdown()
-        thread.join()
+        try:
+            yield hub
+        finally:
+            server.shutdown()
+            thread.join()

@@ -35,7 +35,8 @@ def test_a_pulled_model_is_added_and_made_smaller(tiny_models_dir: Path, tmp_pat
         ("model", "bf16", "org/model"),
         ("model-int8", "int8", "org/model"),
     }
-    assert models["model"].path == str(tmp_path / "models" / "org--model")
+    assert models["model"].path == str(tmp_path / "models" / "model")
+    assert sorted(one.name for one in (tmp_path / "models").iterdir() if one.is_dir()) == ["model", "model-int8"]
 
 
 def test_a_repository_that_does_not_exist_adds_nothing(tiny_models_dir: Path, tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""How do a mapped store's bytes come into memory, in order and checked, while somebody already works on the first?
+
+The page cache is the host-memory tier of a CPU node: shared by all workers, given up by the system when memory is
+short, and used in place. A thread asks the system for one chunk after another, checks it, and lets those go on who wait
+for it. One thread by default: it reads as fast as the disk, and a second would slow the neighbours' decodes more than
+it hastens this (measured by tests/bench/test_loading.py).
+"""
+
+import ctypes
+import mmap
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from llmhostd.checkpoints.layout import StoreIndex
+from llmhostd.domain.errors import CheckpointError
+from llmhostd.loader.checksum import checksum
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_MADV_POPULATE_READ = 22
+"""Linux 5.14: fault in, reading from the file. Where it is unknown, the checksum faults the pages in, more slowly."""
+
+
+class MappedReader:
+    """Reads one mapped data file from front to back, once."""
+
+    def __init__(self, file: Path, view: mmap.mmap, index: StoreIndex) -> None:
+        self._file = file
+        self._view = view
+        self._index = index
+        self._read_to = 0
+        self._damage: CheckpointError | None = None
+        self._progress = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, unless it has begun."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._read, name="weights", daemon=True)
+            self._thread.start()
+
+    def wait(self, end: int) -> None:
+        """Wait until everything before the offset `end` is in memory and checked.
+
+        Raises CheckpointError naming the file, the block and the chunk that is damaged.
+        """
+        self.start()
+        with self._progress:
+            self._progress.wait_for(lambda: self._read_to >= end or self._damage)
+            if self._damage and self._read_to < end:
+                raise self._damage
+
+    def _read(self) -> None:
+        bytes_ = np.frombuffer(self._view, np.uint8)
+        address = bytes_.ctypes.data
+        for block in self._index.blocks:
+            for place, (begin, end) in enumerate(block.chunks(self._index.chunk_bytes)):
+                _libc.madvise(ctypes.c_void_p(address + begin), ctypes.c_size_t(end - begin), _MADV_POPULATE_READ)
+                if checksum(bytes_[begin:end].data) != block.checksums[place]:
+                    self._fail(CheckpointError(damage(self._file, block.name, place, begin, end)))
+                    return
+                with self._progress:
+                    self._read_to = end
+                    self._progress.notify_all()
+
+    def _fail(self, error: CheckpointError) -> None:
+        with self._progress:
+            self._damage = error
+            self._progress.notify_all()
+
+
+def damage(file: Path, block: str, chunk: int, begin: int, end: int) -> str:
+    """What a person is told of a chunk whose bytes are not those that were written."""
+    return (
+        f"{file}: block `{block}`, chunk {chunk} (bytes {begin} to {end}) is damaged: its checksum differs;"
+        " remove the model and add it again"
+    )
