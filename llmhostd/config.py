@@ -11,6 +11,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from enum import EnumType
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from llmhostd.compute.iteration_plan import SchedulingPolicy
 from llmhostd.compute.shadow_validation import ShadowPolicy
 from llmhostd.consolidation.bin_packing import PackingPolicy
 from llmhostd.consolidation.preemption import PreemptionPolicy
+from llmhostd.devices.domains import DevicePolicy
 from llmhostd.domain.errors import OperatorError
+from llmhostd.domain.hardware import NodeKind
 from llmhostd.engines.supervisor import SupervisorPolicy
 from llmhostd.host.best_effort import BestEffortPolicy
 from llmhostd.host.budget import BudgetPolicy
@@ -60,20 +63,29 @@ class DaemonPolicy:
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """One schedulable device domain: CPU cores that compute one iteration at a time.
+    """One schedulable device: CPU cores with their memory, or a GPU, that compute one iteration at a time.
 
-    Without any, one node `cpu0` has all cores that the daemon may use.
+    Without any, the box is split by what it is (`devices.cpu_nodes`).
     """
 
     id: str = "cpu0"
     """Its name."""
+    kind: NodeKind = NodeKind.CPU
+    """`cpu` or `gpu`. Requests go to CPU nodes first; GPU nodes take what those cannot serve in time."""
     cores: str = "all"
-    """Logical cores as the kernel writes lists of them, e.g. `0-3,8`. No two nodes may share one."""
+    """Logical cores as the kernel writes lists of them, e.g. `0-3,8`: where it computes, or, for a GPU, where the
+    thread runs that drives it. No two nodes may share one. `all`: those that the daemon may use; for a GPU those that
+    no CPU node has, if there are any."""
     engine: str = "openvino"
     """Entry-point name of the engine plugin."""
     memory: str = "auto"
-    """What its models may hold together, e.g. `24 GiB`. `auto`: what is available when the daemon starts, less a tenth
-    (at least 1 GiB), shared evenly among the nodes that say `auto`."""
+    """What its models may hold together, e.g. `24 GiB`. `auto`: its share of what the machine, its NUMA domain and the
+    control group leave, less a reserve (`machine_memory`); for a GPU what is free on it when the daemon starts, less
+    the reserve."""
+    device: str = ""
+    """A GPU's index or UUID, as `nvidia-smi -L` lists them; empty: the first that no other node has."""
+    profile: str = ""
+    """Absolute path of a JSON file for an engine that takes its times from a profile (`profiled`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +99,9 @@ class Config:
     tokenizers: TokenizerPolicy = field(default_factory=TokenizerPolicy)
     templates: TemplatePolicy = field(default_factory=TemplatePolicy)
     routing: RoutingPolicy = field(default_factory=RoutingPolicy)
-    residency: ResidencyPolicy = field(default_factory=ResidencyPolicy)
     packing: PackingPolicy = field(default_factory=PackingPolicy)
     preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
+    residency: ResidencyPolicy = field(default_factory=ResidencyPolicy)
     best_effort: BestEffortPolicy = field(default_factory=BestEffortPolicy)
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     refusal: RefusalPolicy = field(default_factory=RefusalPolicy)
@@ -99,6 +111,7 @@ class Config:
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     correction: CorrectionPolicy = field(default_factory=CorrectionPolicy)
     watermark: WatermarkPolicy = field(default_factory=WatermarkPolicy)
+    devices: DevicePolicy = field(default_factory=DevicePolicy)
     machine_memory: MachineMemoryPolicy = field(default_factory=MachineMemoryPolicy)
     supervision: SupervisorPolicy = field(default_factory=SupervisorPolicy)
     journal: JournalPolicy = field(default_factory=JournalPolicy)
@@ -172,12 +185,21 @@ def _problems(values: Mapping[str, Any], kind: type, prefix: str) -> Iterator[tu
                 yield from _problems(row, inner, f"{here}.")
             elif isinstance(row, int | float) and not 0 <= row < float("inf"):
                 yield here, f"is {row}; expected a number that is not negative"
+            elif isinstance(hints[key], EnumType) and isinstance(row, str):
+                yield from ((here, problem) for problem in _not_among(row, list(map(str, hints[key]))))
 
 
 def _unknown(key: str, names: list[str], prefix: str) -> str:
     near = get_close_matches(key, names, n=1, cutoff=0.6)
     hint = f"did you mean `{prefix}{near[0]}`?" if near else f"known here: {', '.join(names)}"
     return f"there is no such setting; {hint}"
+
+
+def _not_among(value: str, choices: list[str]) -> Iterator[str]:
+    if value not in choices:
+        near = get_close_matches(value, choices, n=1, cutoff=0.6)
+        hint = f"did you mean `{near[0]}`?" if near else f"expected {' or '.join(f'`{one}`' for one in choices)}"
+        yield f"is {value!r}; {hint}"
 
 
 def _dataclass_of(hint: Any) -> type | None:

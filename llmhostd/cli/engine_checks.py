@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from llmhostd.cli.checks import Finding, broken, good, slow
-from llmhostd.daemon.nodes import node_specs
+from llmhostd.daemon.nodes import node_layout
 from llmhostd.domain.errors import LlmhostdError
 from llmhostd.engines.discovery import engine_names, find_engine
 from llmhostd.engines.interface import EngineFacts
@@ -13,7 +13,7 @@ from llmhostd.engines.interface import EngineFacts
 
 def check_engines() -> Iterator[Finding]:
     """Each engine's version and precisions, and its caveats one by one."""
-    (node,) = node_specs(())
+    node = node_layout().nodes[0]
     names = engine_names()
     if not names:
         yield broken("engine", "no engine is installed: reinstall llmhostd with its dependencies.")

@@ -11,7 +11,7 @@ from llmhostd.cli.daemon_client import DaemonClient
 from llmhostd.cli.terminal import aside
 from llmhostd.compute.estimator import ProfiledEstimator
 from llmhostd.config import Config
-from llmhostd.daemon.nodes import node_specs
+from llmhostd.daemon.nodes import node_layout
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.model import ModelSpec, ModelState
 from llmhostd.domain.profile import Profile
@@ -26,7 +26,7 @@ LOOK_EVERY_S = 0.3
 
 def measure_here(config: Config, spec: ModelSpec, path: Path) -> tuple[Hosted, Profile]:
     """Load and measure a model on the first node; it stays loaded."""
-    node = node_specs(config.nodes)[0]
+    node = node_layout(config.nodes, config.devices, config.machine_memory).nodes[0]
     with _bars() as bars:
         bar = bars.add_task(f"{spec.name}: loading", total=None)
         hosted = load_alone(node, spec, path)

@@ -12,7 +12,7 @@ from sqlite_utils import Database
 from llmhostd.api.service import ModelRegistration
 from llmhostd.cli.daemon_client import config_of, daemon_if_running, state_dir_of
 from llmhostd.cli.root import Place
-from llmhostd.daemon.nodes import has_bf16, node_specs
+from llmhostd.daemon.nodes import has_bf16, node_layout
 from llmhostd.daemon.precisions import check_precisions
 from llmhostd.daemon.registration import examine
 from llmhostd.domain.errors import OperatorError, UnknownModelError
@@ -40,7 +40,7 @@ def check_servable(place: Place, model: RegisteredModel) -> None:
     """Raises CallerError naming `compute` or `kv` if no node of this configuration could ever load the model."""
     config = config_of(place)
     spec = spec_of(model, config.slo, config.precision, bf16_hardware=has_bf16())
-    check_precisions(spec.shape, node_specs(config.nodes))
+    check_precisions(spec.shape, node_layout(config.nodes, config.devices, config.machine_memory).nodes)
 
 
 def remove(place: Place, name: str) -> None:

@@ -10,7 +10,7 @@ from llmhostd.cli.experiments import experiment_options, run_experiment
 from llmhostd.cli.option_types import BurstOption, LengthsOption
 from llmhostd.cli.root import example
 from llmhostd.cli.terminal import aside
-from llmhostd.daemon.nodes import parse_bytes
+from llmhostd.daemon.node_memory import parse_bytes
 from llmhostd.simulator.assumptions import SIZES as PUBLISHED
 from llmhostd.simulator.box import SIZES
 from llmhostd.simulator.faults import Faults

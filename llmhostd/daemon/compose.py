@@ -82,6 +82,7 @@ def compose(config: Config, nodes: Sequence[NodeSpec], state_dir: Path) -> Parts
         nodes=nodes, mind=mind, loop=loop, models=models, records=records, texts=texts, feed=feed, tally=tally,
         submission=submission,
     )  # fmt: skip
+            machine_memory=config.machine_memory,
     return Parts(
         config, nodes, listeners, workers, models, records, texts, requests, feed, metrics, reports, loop, service
     )

@@ -13,7 +13,7 @@ from llmhostd.api.exposure import check_exposure
 from llmhostd.config import Config
 from llmhostd.daemon.compose import Parts, compose
 from llmhostd.daemon.listeners import address_of
-from llmhostd.daemon.nodes import node_specs
+from llmhostd.daemon.nodes import node_layout, say_nodes
 from llmhostd.daemon.systemd import Notifier
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.events import ModelAdded, ProfileKnown, WarmUpAsked
@@ -32,7 +32,9 @@ Running = list["asyncio.Task[None]"]
 def run(config: Config, state_dir: Path) -> None:
     """Serve until SIGTERM or SIGINT. Raises OperatorError for what only whoever runs the box can mend."""
     check_exposure(config.http)
-    nodes = node_specs(config.nodes)
+    layout = node_layout(config.nodes, config.devices, config.machine_memory)
+    say_nodes(layout)
+    nodes = layout.nodes
     with own_state(state_dir):
         uvloop.run(_live(config, nodes, state_dir))
 

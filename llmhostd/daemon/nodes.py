@@ -1,40 +1,86 @@
-"""What nodes does this box have, and what may each hold?"""
+"""What nodes does this box have, what of it is no node, and why?"""
 
-import re
+import hashlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from llmhostd.config import NodeSettings
-from llmhostd.devices.probe import hardware_key, memory_available_bytes, parse_cores, probe_cpu
+from llmhostd.daemon.node_cores import cores_of_nodes, sharing_caveat
+from llmhostd.daemon.node_defaults import ExcludedDevice, Machine, default_nodes, left_out, look_at
+from llmhostd.daemon.node_memory import device_memory, host_memory, memory_pools
+from llmhostd.devices.acceleration import shortfall
+from llmhostd.devices.budget import MemoryBudget, spell
+from llmhostd.devices.domains import DevicePolicy
+from llmhostd.devices.gpus import GpuFacts, GpusFound, choose_gpu, gpu_hardware_key
+from llmhostd.devices.probe import hardware_key, probe_cpu, spell_cores
 from llmhostd.domain.errors import OperatorError
-from llmhostd.domain.hardware import NodeSpec
-from llmhostd.domain.ids import NodeId
+from llmhostd.domain.hardware import MemoryPool, NodeKind, NodeSpec
+from llmhostd.domain.ids import HardwareKey, NodeId
+from llmhostd.domain.words import Word
+from llmhostd.engines.discovery import check_node, find_engine
+from llmhostd.memory.machine_share import MachineMemoryPolicy
 
 BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16")
 _ROOT = Path("/")
-_AUTO, _ALL = "auto", "all"
-_LEAST_RESERVE_BYTES = 1 << 30
-_UNITS = {"": 0, "B": 0, "KB": 10, "MB": 20, "GB": 30, "TB": 40, "KIB": 10, "MIB": 20, "GIB": 30, "TIB": 40}
+
+log = logging.getLogger(__name__)
 
 
-def node_specs(settings: Sequence[NodeSettings], root: Path = _ROOT) -> tuple[NodeSpec, ...]:
-    """Resolve the configuration on this machine. Raises OperatorError naming the setting."""
-    wanted = tuple(settings) or (NodeSettings(),)
-    allowed = probe_cpu(root).cores
-    cores = [_cores(one, f"nodes[{index}].cores", allowed) for index, one in enumerate(wanted)]
-    _check_distinct(wanted, cores)
-    memory = _memory(wanted, memory_available_bytes(root))
-    specs = []
-    for one, share, held in zip(wanted, cores, memory, strict=True):
-        facts = probe_cpu(root, share)
-        threads = facts.usable_threads
-        key = hardware_key(facts, threads)
-        specs.append(
-            NodeSpec(
-                id=NodeId(one.id), engine=one.engine, hardware_key=key, cores=share, threads=threads, memory_bytes=held
-            )
-        )
-    return tuple(specs)
+class NodeLayout(Word):
+    """What the configuration means on this machine."""
+
+    nodes: tuple[NodeSpec, ...]
+    budgets: tuple[MemoryBudget, ...]
+    """Of each node, where its `memory_bytes` come from."""
+    excluded: tuple[ExcludedDevice, ...]
+    """What could compute here and does not."""
+    gpu_state: str
+    """What NVML said."""
+
+
+def node_layout(
+    settings: Sequence[NodeSettings] = (),
+    devices: DevicePolicy | None = None,
+    memory: MachineMemoryPolicy | None = None,
+    machine: Machine | None = None,
+) -> NodeLayout:
+    """Resolve the configuration on a machine, this one if none is given. Raises OperatorError naming the setting."""
+    devices, memory = devices or DevicePolicy(), memory or MachineMemoryPolicy()
+    machine = machine or look_at()
+    wanted, excluded = (list(settings), []) if settings else default_nodes(machine, devices)
+    cores = cores_of_nodes(wanted, machine.allowed)
+    cards = _cards(wanted, machine.gpus)
+    pools = memory_pools(wanted, cores, machine)
+    nodes, budgets = [], []
+    for index, one in enumerate(wanted):
+        where = f"nodes[{index}]"
+        if one.kind is NodeKind.GPU:
+            budget = device_memory(one, cards[index], f"{where}.memory", memory)
+            node = _gpu_node(one, cores[index], cards[index], budget, where)
+        else:
+            budget = host_memory(pools[index], memory, machine)
+            said = _caveats(index, cores, machine, devices, budget)
+            node = _cpu_node(one, cores[index], pools[index], budget, machine, said, where)
+        _check(node, where)
+        nodes.append(node)
+        budgets.append(budget)
+    if settings:
+        excluded = left_out(machine, cores, cards)
+    return NodeLayout(
+        nodes=tuple(nodes), budgets=tuple(budgets), excluded=tuple(excluded), gpu_state=machine.gpus.state
+    )
+
+
+def say_nodes(layout: NodeLayout) -> None:
+    """Log what computes here, and, louder, what does not."""
+    for node, budget in zip(layout.nodes, layout.budgets, strict=True):
+        log.info("node %s: %s on cores %s, %s: %s", node.id, node.engine, spell_cores(node.cores), spell(budget.bytes),
+                 budget.because)  # fmt: skip
+        for caveat in node.caveats:
+            log.warning("node %s: %s", node.id, caveat)
+    for one in layout.excluded:
+        log.warning("%s: left out: %s", one.device, one.because)
 
 
 def has_bf16(root: Path = _ROOT) -> bool:
@@ -42,48 +88,95 @@ def has_bf16(root: Path = _ROOT) -> bool:
     return any(flag in BF16_FLAGS for flag in probe_cpu(root).flags)
 
 
-def parse_bytes(text: str, where: str) -> int:
-    """Read `24 GiB` or `512MB` (both in powers of two). Raises OperatorError naming `where`."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
-    unit = match[2].upper() if match else "?"
-    if match is None or unit not in _UNITS:
-        raise OperatorError(f"{where}: is {text!r}; expected `auto` or a size such as `24 GiB`")
-    return int(float(match[1]) * 2 ** _UNITS[unit])
+def _cpu_node(
+    one: NodeSettings, cores: tuple[int, ...], pools: tuple[MemoryPool, ...], budget: MemoryBudget, machine: Machine,
+    caveats: tuple[str, ...], where: str,
+) -> NodeSpec:  # fmt: skip
+    facts = probe_cpu(machine.root, cores)
+    threads = facts.threads_of(machine.cpu)
+    domains = machine.domains_of(cores)
+    return NodeSpec(
+        id=NodeId(one.id),
+        engine=one.engine,
+        hardware_key=_profile_key(one.profile, f"{where}.profile") if one.profile else hardware_key(facts, threads),
+        cores=cores,
+        threads=threads,
+        memory_bytes=budget.bytes,
+        memory_pools=pools,
+        # Whose cores lie in all domains takes memory wherever there is some.
+        numa_domains=domains[0].numa if len(domains) == 1 else (),
+        profile=one.profile,
+        caveats=caveats,
+    )
 
 
-def _cores(one: NodeSettings, where: str, allowed: tuple[int, ...]) -> tuple[int, ...]:
-    if one.cores == _ALL:
-        return allowed
+def _gpu_node(
+    one: NodeSettings, cores: tuple[int, ...], card: GpuFacts | None, budget: MemoryBudget, where: str
+) -> NodeSpec:
+    return NodeSpec(
+        id=NodeId(one.id),
+        engine=one.engine,
+        hardware_key=gpu_hardware_key(card) if card else _profile_key(one.profile, f"{where}.profile"),
+        cores=cores,
+        threads=1,
+        memory_bytes=budget.bytes,
+        kind=NodeKind.GPU,
+        device=card.uuid if card else "",
+        profile=one.profile,
+    )
+
+
+def _profile_key(profile: str, where: str) -> HardwareKey:
+    """Whatever the file says is another hardware as soon as it says something else."""
+    if not profile.startswith("/"):
+        raise OperatorError(f"{where}: is {profile!r}; expected the absolute path of a profile")
     try:
-        cores = tuple(sorted(set(parse_cores(one.cores))))
-    except ValueError as error:
-        raise OperatorError(f"{where}: is {one.cores!r}; expected `all` or a list such as `0-3,8`") from error
-    beyond = [core for core in cores if core not in allowed]
-    if beyond or not cores:
-        listed = ",".join(map(str, allowed))
-        raise OperatorError(f"{where}: is {one.cores!r}; the daemon may use these cores only: {listed}")
-    return cores
+        digest = hashlib.blake2b(Path(profile).read_bytes(), digest_size=4).hexdigest()
+    except OSError as error:
+        raise OperatorError(f"{where}: {profile} cannot be read: {error.strerror}") from error
+    return HardwareKey(f"profile/{Path(profile).stem}/{digest}")
 
 
-def _check_distinct(wanted: Sequence[NodeSettings], cores: list[tuple[int, ...]]) -> None:
-    """Two nodes on one core would make each other ten times slower: their threads spin while they wait."""
-    owner: dict[int, str] = {}
-    for index, (one, share) in enumerate(zip(wanted, cores, strict=True)):
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", one.id):
-            raise OperatorError(f"nodes[{index}].id: is {one.id!r}; expected letters, digits, - and _")
-        if any(other.id == one.id for other in wanted[:index]):
-            raise OperatorError(f"nodes[{index}].id: {one.id!r} is taken by an earlier node")
-        for core in share:
-            if core in owner:
-                raise OperatorError(f"nodes[{index}].cores: core {core} belongs to {owner[core]} already")
-            owner[core] = one.id
+def _cards(wanted: Sequence[NodeSettings], found: GpusFound) -> list[GpuFacts | None]:
+    """Which GPU each GPU node is; none for one that takes its times from a profile."""
+    cards: list[GpuFacts | None] = []
+    for index, one in enumerate(wanted):
+        where = f"nodes[{index}].device"
+        card = None
+        if one.device and one.kind is NodeKind.CPU:
+            raise OperatorError(f"{where}: is {one.device!r}; only nodes of kind `gpu` are a device")
+        if one.kind is NodeKind.GPU and (one.device or not one.profile):
+            free = next((gpu for gpu in found.gpus if gpu not in cards), None)
+            card = choose_gpu(one.device or str(free.index if free else ""), found, where)
+            if card in cards:
+                raise OperatorError(f"{where}: {card.name} {card.uuid} is another node's already")
+        cards.append(card)
+    return cards
 
 
-def _memory(wanted: Sequence[NodeSettings], available_bytes: int) -> list[int]:
-    """`auto` nodes share what is available, less the reserve and what others were given by number."""
-    fixed = [None if one.memory == _AUTO else parse_bytes(one.memory, f"nodes[{index}].memory")
-             for index, one in enumerate(wanted)]  # fmt: skip
-    reserve = max(_LEAST_RESERVE_BYTES, available_bytes // 10)
-    left = max(0, available_bytes - reserve - sum(one for one in fixed if one is not None))
-    autos = sum(one is None for one in fixed)
-    return [left // autos if one is None else one for one in fixed]
+def _caveats(
+    index: int, cores: Sequence[tuple[int, ...]], machine: Machine, devices: DevicePolicy, budget: MemoryBudget
+) -> tuple[str, ...]:
+    """What is slow about a CPU node, whatever engine runs on it."""
+    domains = machine.domains_of(cores[index])
+    others = [share for place, share in enumerate(cores) if place != index]
+    lacks = shortfall(machine.acceleration, devices.require_matrix_acceleration)
+    said = (
+        f"{lacks}; it serves because there is nothing else, or because [[nodes]] name it" if lacks else "",
+        f"its cores lie in {len(domains)} NUMA domains: give each domain a node of its own" if len(domains) > 1 else "",
+        sharing_caveat(cores[index], others, machine.root),
+        f"there is no memory for models: {budget.because}" if not budget.bytes else "",
+    )
+    return tuple(one for one in said if one)
+
+
+def _check(node: NodeSpec, where: str) -> None:
+    """Let the engine say at once what it would say when its worker starts."""
+    try:
+        find_engine(node.engine)
+    except OperatorError as error:
+        raise OperatorError(f"{where}.engine: {error}") from error
+    try:
+        check_node(node)
+    except OperatorError as error:
+        raise OperatorError(f"{where}.{error}") from error

@@ -5,6 +5,7 @@ Everything is read below a root path, so that recorded machines can be probed li
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from llmhostd.devices.cgroup import cpu_quota_cores, memory_limits
@@ -14,8 +15,8 @@ from llmhostd.domain.words import Word
 ROOT = Path("/")
 
 DECISIVE_FLAGS = (
-    "amx_bf16", "amx_int8", "avx512_bf16", "avx512_vnni", "avx_vnni", "avx512f", "avx2", "f16c",
-    "sve", "bf16", "asimddp",
+    "amx_fp16", "amx_bf16", "amx_int8", "avx512_bf16", "avx512_vnni", "avx_vnni", "avx512f", "avx2", "f16c",
+    "sme", "sve", "i8mm", "bf16", "asimddp",
 )  # fmt: skip
 """Instruction sets that decide how long an iteration takes, most telling first (x86, then Arm)."""
 
@@ -52,8 +53,14 @@ class CpuFacts(Word):
     @property
     def usable_threads(self) -> int:
         """Threads that can compute at once: one per physical core, no more than the quota, at least one."""
-        quota = self.physical_cores if self.quota_cores is None else int(self.quota_cores)
-        return max(1, min(self.physical_cores, quota))
+        return self.threads_of(self)
+
+    def threads_of(self, whole: "CpuFacts") -> int:
+        """The same for some of the cores of `whole`, with their part of its quota."""
+        if whole.quota_cores is None:
+            return max(1, self.physical_cores)
+        part = int(whole.quota_cores * self.physical_cores / whole.physical_cores)
+        return max(1, min(self.physical_cores, part))
 
 
 def probe_cpu(root: Path = ROOT, cores: tuple[int, ...] | None = None) -> CpuFacts:
@@ -101,6 +108,23 @@ def parse_cores(text: str) -> tuple[int, ...]:
     return tuple(cores)
 
 
+def spell_cores(cores: Iterable[int]) -> str:
+    """Write a list of cores as the kernel does: `0-3,8`."""
+    runs: list[list[int]] = []
+    for core in sorted(cores):
+        if runs and core == runs[-1][1] + 1:
+            runs[-1][1] = core
+        else:
+            runs.append([core, core])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def core_siblings(core: int, root: Path = ROOT) -> tuple[int, ...]:
+    """Logical cores that share `core`'s physical one, itself included."""
+    path = root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
+    return parse_cores(path.read_text()) if path.exists() else (core,)
+
+
 def _first_processor(root: Path) -> dict[str, str]:
     block = (root / "proc/cpuinfo").read_text().strip().split("\n\n", 1)[0]
     rows = (line.partition(":") for line in block.splitlines())
@@ -109,11 +133,7 @@ def _first_processor(root: Path) -> dict[str, str]:
 
 def _physical_cores(root: Path, allowed: tuple[int, ...]) -> int:
     """Allowed cores that share a physical core count once; where the kernel does not say, each is its own."""
-    siblings: set[str] = set()
-    for core in allowed:
-        path = root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
-        siblings.add(path.read_text().strip() if path.exists() else str(core))
-    return len(siblings)
+    return len({core_siblings(core, root) for core in allowed})
 
 
 def _numa_nodes(root: Path, allowed: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

@@ -6,7 +6,9 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from llmhostd.domain.errors import OperatorError
-from llmhostd.domain.hardware import NodeSpec
+from llmhostd.domain.hardware import NodeKind, NodeSpec
+from llmhostd.domain.model import ModelShape
+from llmhostd.domain.profile import Profile
 
 if TYPE_CHECKING:  # the daemon asks for precisions only, and spares itself numpy
     from llmhostd.engines.interface import Engine, Precisions
@@ -51,3 +53,22 @@ def precisions_of(node: NodeSpec) -> "Precisions | None":
     """Ask what a node's engine can compute, without opening it; None if it says so at the load only."""
     ask: Callable[[NodeSpec], Precisions] | None = getattr(find_engine(node.engine), "precisions", None)
     return ask(node) if ask else None
+
+
+def kinds_of(name: str) -> tuple[NodeKind, ...]:
+    """Say which kinds of devices an engine drives. Raises OperatorError as `find_engine`."""
+    kinds: tuple[NodeKind, ...] = getattr(find_engine(name), "kinds", (NodeKind.CPU,))
+    return kinds
+
+
+def check_node(node: NodeSpec) -> None:
+    """Raise OperatorError, naming a setting of the node where one is wrong, if its engine could never be this node."""
+    check: Callable[[NodeSpec], None] | None = getattr(find_engine(node.engine), "check", None)
+    if check:
+        check(node)
+
+
+def known_profile(node: NodeSpec, shape: ModelShape) -> Profile | None:
+    """Ask a node's engine how long iterations take, where it knows without measuring. Raises OperatorError."""
+    ask: Callable[[NodeSpec, ModelShape], Profile | None] | None = getattr(find_engine(node.engine), "profile", None)
+    return ask(node, shape) if ask else None

@@ -14,8 +14,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from llmhostd.domain.hardware import NodeSpec
+from llmhostd.domain.hardware import NodeKind, NodeSpec
 from llmhostd.domain.model import ComputePrecision, KvPrecision, ModelShape
+from llmhostd.domain.profile import Profile
 from llmhostd.domain.words import Word
 
 Int32s = npt.NDArray[np.int32]
@@ -155,4 +156,19 @@ class EnginePlugin(Protocol):
 
         A plain callable without this method says it at the load.
         """
+        ...
+
+
+class DescribedPlugin(Protocol):
+    """What a plugin may say besides; who asks looks first whether it does (`engines.discovery`)."""
+
+    kinds: tuple[NodeKind, ...]
+    """Devices that it drives: each of such a kind becomes a node of its own accord. CPUs, if a plugin does not say."""
+
+    def check(self, node: NodeSpec) -> None:
+        """Raise OperatorError, beginning with the name of the setting, if the engine can never be this node."""
+        ...
+
+    def profile(self, node: NodeSpec, shape: ModelShape) -> Profile | None:
+        """Say how long iterations take there, where that is known without measuring. Raises OperatorError."""
         ...

@@ -5,7 +5,8 @@ Found by entry point `llmhostd.engines`. Nothing outside this package knows Open
 
 from typing import TYPE_CHECKING
 
-from llmhostd.domain.hardware import NodeSpec
+from llmhostd.domain.errors import OperatorError
+from llmhostd.domain.hardware import NodeKind, NodeSpec
 from llmhostd_openvino import precisions
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 class Plugin:
     """What the entry point names: an `engines.interface.EnginePlugin`. Importing it is cheap."""
+
+    kinds = (NodeKind.CPU,)
 
     def __call__(self, node: NodeSpec) -> "Engine":
         """Open the engine for a CPU node. Importing OpenVINO takes a moment, so it waits until somebody computes."""
@@ -25,6 +28,13 @@ class Plugin:
         """See `EnginePlugin.precisions`."""
         del node
         return {one: precisions.KV_CHOICES[one] for one in precisions.hardware_precisions(precisions.cpu_flags())}
+
+    def check(self, node: NodeSpec) -> None:
+        """See `DescribedPlugin.check`."""
+        if node.kind is not NodeKind.CPU:
+            raise OperatorError(f"kind: is {node.kind}; engine openvino computes on CPUs only")
+        if node.profile:
+            raise OperatorError("profile: engine openvino measures how long things take; leave it out")
 
 
 open_engine = Plugin()

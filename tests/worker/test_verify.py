@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmhostd.compute.estimator import ProfiledEstimator
-from llmhostd.daemon.nodes import node_specs
+from llmhostd.daemon.nodes import node_layout
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.model import ComputePrecision, KvPrecision, ModelSpec, ModelState, Slo
 from llmhostd.loader.safetensors import describe
@@ -35,7 +35,7 @@ def test_a_model_is_measured_and_verified_without_a_daemon(tiny_models_dir: Path
     path = tiny_models_dir / "tiny-llama"
     shape = describe(path).shape(ComputePrecision.F32, KvPrecision.U8)
     model = ModelSpec(name=ModelName("tiny"), shape=shape, slo=Slo(ttft_s=2.0, tpot_s=0.2))
-    (node,) = node_specs(())
+    (node,) = node_layout().nodes
     hosted = load_alone(node, model, path)
     seen: list[tuple[int, int]] = []
     profile = measure_alone(hosted, node, lambda done, total: seen.append((done, total)))
