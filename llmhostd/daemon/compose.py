@@ -75,6 +75,7 @@ def compose(config: Config, nodes: Sequence[NodeSpec], state_dir: Path) -> Parts
             kv_demand=config.kv_demand,
             watermark=config.watermark,
             correction=config.correction,
+            machine_memory=config.machine_memory,
         )
         workers[spec.id] = WorkerSupervisor(start, reports.hear, config.supervision)
     submission = Submission(models, texts, requests, loop, config.http.max_live_requests)
@@ -82,7 +83,6 @@ def compose(config: Config, nodes: Sequence[NodeSpec], state_dir: Path) -> Parts
         nodes=nodes, mind=mind, loop=loop, models=models, records=records, texts=texts, feed=feed, tally=tally,
         submission=submission,
     )  # fmt: skip
-            machine_memory=config.machine_memory,
     return Parts(
         config, nodes, listeners, workers, models, records, texts, requests, feed, metrics, reports, loop, service
     )
