@@ -1,10 +1,9 @@
 """What do the terminal, the command line and an operator's scripts call?"""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-import msgspec
 from litestar import delete, get, post
-from litestar.params import FromPath, HeaderParameter, RawBody
+from litestar.params import FromPath, HeaderParameter, QueryParameter, RawBody
 from litestar.types import ASGIApp
 
 from llmhostd.api.errors import decode_body
@@ -21,16 +20,11 @@ from llmhostd.domain.snapshot import (
     ModelSnapshot,
     NodeSnapshot,
     RequestSnapshot,
+    UsageRow,
 )
 
 _DIGITS = 19
 """Of a number that fits 64 bits."""
-
-
-class Accepted(msgspec.Struct):
-    """It was asked for; `/api/v1/models` and the events say when it is done."""
-
-    accepted: bool = True
 
 
 @get("/api/v1/host", operation_id="get_host", summary="The daemon itself")
@@ -93,43 +87,16 @@ async def remove_model(name: FromPath[str], service: Host) -> None:
     await service.remove(ModelName(name))
 
 
-@post(
-    "/api/v1/models/{name:str}/load",
-    operation_id="load_model",
-    status_code=202,
-    summary="Load a model before anybody asks",
-    opt=documented(errors=(404,)),
-)
-async def load_model(name: FromPath[str], service: Host) -> Accepted:
-    """Load it where it fits."""
-    service.load(ModelName(name))
-    return Accepted()
-
-
-@post(
-    "/api/v1/models/{name:str}/unload",
-    operation_id="unload_model",
-    status_code=202,
-    summary="Unload a model's instances once they are idle",
-    opt=documented(errors=(404,)),
-)
-async def unload_model(name: FromPath[str], service: Host) -> Accepted:
-    """Give its memory back."""
-    service.unload(ModelName(name))
-    return Accepted()
-
-
-@post(
-    "/api/v1/models/{name:str}/release",
-    operation_id="release_model",
-    status_code=202,
-    summary="Let a quarantined model try again",
-    opt=documented(errors=(404,)),
-)
-async def release_model(name: FromPath[str], service: Host) -> Accepted:
-    """After an operator looked at it."""
-    service.release(ModelName(name))
-    return Accepted()
+@get("/api/v1/usage", operation_id="get_usage", summary="How much each model was used", opt=documented(errors=(400,)))
+async def get_usage(
+    service: Host,
+    per: Annotated[
+        Literal["day", "total"], QueryParameter(description="A row per model and day (UTC), or per model.")
+    ] = "total",
+    since: Annotated[str, QueryParameter(description="First day that counts, as 2026-01-31; empty: all.")] = "",
+) -> list[UsageRow]:
+    """Kept for ever, across restarts; what happened in the last seconds is in it. By day, then by model."""
+    return await service.usage(per_day=per == "day", since=since)
 
 
 @get(

@@ -1,28 +1,25 @@
 """What answers under which path?"""
 
-from typing import Any
-
-from litestar import Litestar, MediaType, Request, Response, Router, get
-from litestar.datastructures import State
+from litestar import Litestar, MediaType, Response, Router, get
 from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
 from prometheus_client import CollectorRegistry
 
 from llmhostd import __version__
 from llmhostd.api import admin, openai
+from llmhostd.api.asked import ASKED
 from llmhostd.api.auth import Gate
 from llmhostd.api.errors import error_response
 from llmhostd.api.injected import Host, Registry
 from llmhostd.api.metrics import CONTENT_TYPE, exposition
-from llmhostd.api.openapi import openapi_document
+from llmhostd.api.openapi import WholeDocument
 from llmhostd.api.policy import HttpPolicy
 from llmhostd.api.service import Service
 
 _BEHIND_GATE = (
     openai.chat_completions, openai.completions, openai.list_models, openai.get_model,
     admin.get_host, admin.list_model_states, admin.list_nodes, admin.list_instances, admin.list_requests,
-    admin.list_profiles, admin.register_model, admin.remove_model, admin.load_model, admin.unload_model,
-    admin.release_model, admin.follow_decisions,
+    admin.list_profiles, admin.get_usage, admin.register_model, admin.remove_model, admin.follow_decisions, *ASKED,
 )  # fmt: skip
 
 
@@ -45,18 +42,11 @@ async def metrics(registry: Registry) -> Response[bytes]:
     return Response(exposition(registry), media_type=CONTENT_TYPE)
 
 
-@get("/schema", include_in_schema=False)
-async def schema(state: State, request: Request[Any, Any, Any]) -> dict[str, Any]:
-    """The API in OpenAPI's words; made once."""
-    if "document" not in state:
-        state["document"] = openapi_document(request.app)
-    document: dict[str, Any] = state["document"]
-    return document
-
-
 def create_app(service: Service, policy: HttpPolicy, registry: CollectorRegistry) -> Litestar:
     """Compose the ASGI application."""
-    gated = Router(path="/", route_handlers=[*_BEHIND_GATE, metrics, schema], guards=[Gate(policy)])
+    gate = Gate(policy)
+    gated = Router(path="/", route_handlers=[*_BEHIND_GATE, metrics], guards=[gate])
+    described = Router(path="/schema", route_handlers=[], guards=[gate], include_in_schema=False)
     return Litestar(
         route_handlers=[gated, healthz, readyz],
         dependencies={
@@ -66,6 +56,9 @@ def create_app(service: Service, policy: HttpPolicy, registry: CollectorRegistry
         },
         exception_handlers={Exception: error_response},
         request_max_body_size=policy.max_body_bytes,
-        openapi_config=OpenAPIConfig(title="llmhostd", version=__version__, path="/openapi", render_plugins=[]),
+        # One plugin of ours: without any, Litestar serves pages that load scripts from elsewhere.
+        openapi_config=OpenAPIConfig(
+            title="llmhostd", version=__version__, render_plugins=[WholeDocument()], openapi_router=described
+        ),
         logging_config=None,
     )

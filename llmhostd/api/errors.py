@@ -13,7 +13,14 @@ from litestar.exceptions import HTTPException
 from llmhostd.api.nearest import nearest
 from llmhostd.api.service import RefusedError
 from llmhostd.domain.actions import Refusal
-from llmhostd.domain.errors import CallerError, CheckpointError, LlmhostdError, OperatorError, UnknownModelError
+from llmhostd.domain.errors import (
+    CallerError,
+    CheckpointError,
+    LlmhostdError,
+    OperatorError,
+    UnknownModelError,
+    UnknownNameError,
+)
 
 _Body = TypeVar("_Body")
 
@@ -68,6 +75,7 @@ _REFUSALS = {
 
 _ERRORS: tuple[tuple[type[LlmhostdError], int, str, str], ...] = (
     (UnknownModelError, 404, "invalid_request_error", "model_not_found"),
+    (UnknownNameError, 404, "invalid_request_error", "not_found"),
     (CallerError, 400, "invalid_request_error", "invalid_value"),
     (CheckpointError, 400, "invalid_request_error", "invalid_checkpoint"),
     (OperatorError, 400, "invalid_request_error", "operator_must_act"),

@@ -1,13 +1,14 @@
 """What does the API say of itself? Litestar describes routes and parameters; bodies and streams are put in here.
 
 Handlers decode their bodies themselves (strictly, with errors that name the field), so their schemas come from the same
-structs that decode them.
+structs that decode them. It is JSON only: a page that draws it would have to load its scripts from somewhere else.
 """
 
 from typing import Any
 
 import msgspec
-from litestar import Litestar
+from litestar import Litestar, MediaType, Request
+from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.routes import HTTPRoute
 
 from llmhostd.api.errors import ErrorBody
@@ -17,7 +18,7 @@ _ERROR_STATUSES = {
     400: "The request is wrong; the error names the field.",
     401: "The API key is missing or unknown.",
     403: "A browser page from elsewhere asks.",
-    404: "There is no such model; the error names the nearest.",
+    404: "There is nothing of that name; the error names the nearest.",
     413: "The body is too large.",
     429: "It could not be in time, or does not fit now: see Retry-After and the estimate.",
     500: "An engine failed at it.",
@@ -41,6 +42,18 @@ def documented(
     if streams:
         statuses |= {503}
     return {"body": body, "answer": answer, "streams": streams, "errors": tuple(sorted(statuses))}
+
+
+class WholeDocument(JsonRenderPlugin):
+    """`GET /schema` and `/schema/openapi.json`: the whole document, made once, when somebody first asks."""
+
+    def __init__(self) -> None:
+        super().__init__(media_type=MediaType.JSON)
+        self._document: dict[str, Any] = {}
+
+    def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:  # noqa: ARG002
+        self._document = self._document or openapi_document(request.app)
+        return msgspec.json.encode(self._document)
 
 
 def openapi_document(app: Litestar) -> dict[str, Any]:

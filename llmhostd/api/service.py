@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from llmhostd.domain.actions import Refusal
 from llmhostd.domain.errors import LlmhostdError
-from llmhostd.domain.ids import ModelName
+from llmhostd.domain.ids import ModelName, NodeId
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.request import FinishReason, Sampling, Tier
 from llmhostd.domain.snapshot import (
@@ -15,6 +15,7 @@ from llmhostd.domain.snapshot import (
     ModelSnapshot,
     NodeSnapshot,
     RequestSnapshot,
+    UsageRow,
 )
 from llmhostd.domain.words import Word
 
@@ -189,6 +190,25 @@ class Service(Protocol):
 
     def release(self, name: ModelName) -> None:
         """Let a quarantined model try again. Raises UnknownModelError."""
+        ...
+
+    def measure(self, name: ModelName) -> None:
+        """Measure its profile again in the gaps of serving. Raises UnknownModelError."""
+        ...
+
+    def drain(self, node_id: NodeId) -> None:
+        """Let a node run empty. Raises UnknownNameError with the nearest."""
+        ...
+
+    def end_drain(self, node_id: NodeId) -> None:
+        """Use a drained node again. Raises UnknownNameError with the nearest."""
+        ...
+
+    async def usage(self, *, per_day: bool, since: str) -> list[UsageRow]:
+        """Count what was used from the day `since` (UTC; empty: ever), by day if wanted, then by model.
+
+        Raises CallerError for a day that the calendar does not have.
+        """
         ...
 
     def subscribe(self, after: int) -> Subscription:

@@ -11,6 +11,8 @@ from llmhostd.daemon.decisions import DecisionFeed
 from llmhostd.daemon.executors import Executor
 from llmhostd.daemon.listeners import bind
 from llmhostd.daemon.loop import HostLoop
+from llmhostd.daemon.measurements import Measurements
+from llmhostd.daemon.mind import MakeMind, Mind
 from llmhostd.daemon.models import Models
 from llmhostd.daemon.nodes import has_bf16
 from llmhostd.daemon.records import Records
@@ -39,6 +41,7 @@ class Parts:
     listeners: list[socket.socket]
     workers: dict[NodeId, WorkerSupervisor]
     models: Models
+    measurements: Measurements
     records: Records
     texts: Texts
     requests: LiveRequests
@@ -49,8 +52,11 @@ class Parts:
     service: Daemon
 
 
-def compose(config: Config, nodes: Sequence[NodeSpec], state_dir: Path) -> Parts:
-    """Make every part and connect them; nothing runs yet. Raises OperatorError. Within a running event loop."""
+def compose(config: Config, nodes: Sequence[NodeSpec], state_dir: Path, make_mind: MakeMind | None = None) -> Parts:
+    """Make every part and connect them; nothing runs yet. Raises OperatorError. Within a running event loop.
+
+    `make_mind`: whoever decides instead of the host mind with the configured policies, for comparisons.
+    """
     listeners = bind(config.http, state_dir)
     records = Records(state_dir)
     metrics = RequestMetrics()
@@ -60,14 +66,15 @@ def compose(config: Config, nodes: Sequence[NodeSpec], state_dir: Path) -> Parts
     models = Models(config.slo, config.precision, bf16_hardware=has_bf16())
     process = TemplateProcess(config.templates)
     texts = Texts(process, TokenizerCache(process, config.tokenizers))
-    mind = HostMind(nodes, config.host_policies())
+    mind: Mind = make_mind(nodes) if make_mind else HostMind(nodes, config.host_policies())
+    measurements = Measurements()
     workers: dict[NodeId, WorkerSupervisor] = {}
 
     def send(node_id: NodeId, message: Message) -> None:
         workers[node_id].send(message)
 
     loop = HostLoop(mind, requests, feed, Executor(models, requests, send))
-    reports = Reports(loop, records)
+    reports = Reports(mind, loop, records, measurements)
     for spec in nodes:
         start = StartFrame(
             spec=spec,
@@ -81,8 +88,21 @@ def compose(config: Config, nodes: Sequence[NodeSpec], state_dir: Path) -> Parts
     submission = Submission(models, texts, requests, loop, config.http.max_live_requests)
     service = Daemon(
         nodes=nodes, mind=mind, loop=loop, models=models, records=records, texts=texts, feed=feed, tally=tally,
-        submission=submission,
+        measurements=measurements, submission=submission,
     )  # fmt: skip
     return Parts(
-        config, nodes, listeners, workers, models, records, texts, requests, feed, metrics, reports, loop, service
+        config,
+        nodes,
+        listeners,
+        workers,
+        models,
+        measurements,
+        records,
+        texts,
+        requests,
+        feed,
+        metrics,
+        reports,
+        loop,
+        service,
     )

@@ -13,6 +13,7 @@ from llmhostd.api.exposure import check_exposure
 from llmhostd.config import Config
 from llmhostd.daemon.compose import Parts, compose
 from llmhostd.daemon.listeners import address_of
+from llmhostd.daemon.mind import MakeMind
 from llmhostd.daemon.nodes import node_layout, say_nodes
 from llmhostd.daemon.systemd import Notifier
 from llmhostd.domain.errors import OperatorError
@@ -29,21 +30,24 @@ Running = list["asyncio.Task[None]"]
 """What must run until the end: a part that ends earlier ends the daemon."""
 
 
-def run(config: Config, state_dir: Path) -> None:
-    """Serve until SIGTERM or SIGINT. Raises OperatorError for what only whoever runs the box can mend."""
+def run(config: Config, state_dir: Path, make_mind: MakeMind | None = None) -> None:
+    """Serve until SIGTERM or SIGINT. Raises OperatorError for what only whoever runs the box can mend.
+
+    `make_mind`: see `compose`.
+    """
     check_exposure(config.http)
     layout = node_layout(config.nodes, config.devices, config.machine_memory)
     say_nodes(layout)
     nodes = layout.nodes
     with own_state(state_dir):
-        uvloop.run(_live(config, nodes, state_dir))
+        uvloop.run(_live(config, nodes, state_dir, make_mind))
 
 
-async def _live(config: Config, nodes: Sequence[NodeSpec], state_dir: Path) -> None:
+async def _live(config: Config, nodes: Sequence[NodeSpec], state_dir: Path, make_mind: MakeMind | None) -> None:
     """Begin, serve, drain, end."""
     stop, hurry = _signals()
     notifier = Notifier()
-    parts = compose(config, nodes, state_dir)
+    parts = compose(config, nodes, state_dir, make_mind)
     # Workers start first: their engines load while this process imports its web framework.
     running: Running = [asyncio.create_task(worker.run()) for worker in parts.workers.values()]
     try:
@@ -81,6 +85,7 @@ def introduce(parts: Parts) -> None:
             except OperatorError as error:
                 log.warning("a stored profile is not used: %s", error)
             else:
+                parts.measurements.keep(profile)
                 known.add(profile.shape_key)
     if parts.config.daemon.profile_at_start:
         for spec in parts.models:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from llmhostd.daemon.decisions import DecisionFeed
+from llmhostd.daemon.mind import Mind
 from llmhostd.daemon.requests import LiveRequests
 from llmhostd.domain.actions import HostAction
 from llmhostd.domain.events import ClockTicked, HostEvent, RequestCancelled
@@ -17,7 +18,6 @@ from llmhostd.domain.reports import (
     RequestFailed,
     RequestReturned,
 )
-from llmhostd.host.core import HostMind
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class HostLoop:
 
     def __init__(
         self,
-        mind: HostMind,
+        mind: Mind,
         requests: LiveRequests,
         feed: DecisionFeed,
         execute: Callable[[HostAction], None],
@@ -63,7 +63,7 @@ class HostLoop:
     async def tick(self) -> None:
         """Let time pass while anything is loaded or anybody waits; sleep deeply otherwise."""
         while True:
-            if not self._requests and not self._mind.fleet.instances:
+            if not self._requests and not self._mind.snapshot(time.monotonic()).instances:
                 self._stirred.clear()
                 await self._stirred.wait()
             await asyncio.sleep(_BUSY_TICK_S if self._requests else _IDLE_TICK_S)

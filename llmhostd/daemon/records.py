@@ -15,6 +15,7 @@ from sqlite_utils import Database
 
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.profile import Profile
+from llmhostd.domain.snapshot import UsageRow
 from llmhostd.state.database import open_database
 from llmhostd.state.models import ModelTable, RegisteredModel
 from llmhostd.state.profiles import ProfileTable
@@ -23,6 +24,7 @@ from llmhostd.state.usage import UsageBook, UsageTable
 log = logging.getLogger(__name__)
 
 _Value = TypeVar("_Value")
+_Result = TypeVar("_Result")
 
 
 class Records:
@@ -56,6 +58,11 @@ class Records:
         if counted:
             self._thread.submit(_logged(UsageTable(self._db).add), counted)
 
+    async def read_usage(self, *, per_day: bool, since: str) -> list[UsageRow]:
+        """Return counters with what was counted until now; see `UsageTable.rows`."""
+        self.flush_usage()
+        return await self._run(lambda table: table.rows(per_day=per_day, since=since), UsageTable(self._db))
+
     async def flush_often(self, every_s: float) -> None:
         """Store usage now and again, for ever."""
         while True:
@@ -68,8 +75,8 @@ class Records:
         self._thread.shutdown(wait=True)
         self._db.close()
 
-    async def _run(self, function: Callable[[_Value], object], value: _Value) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, function, value)
+    async def _run(self, function: Callable[[_Value], _Result], value: _Value) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, value)
 
 
 def _logged(function: Callable[[_Value], None]) -> Callable[[_Value], None]:

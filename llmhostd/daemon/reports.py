@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
+import time
 
 from llmhostd.daemon.loop import HostLoop
+from llmhostd.daemon.measurements import Measurements
+from llmhostd.daemon.mind import Mind
 from llmhostd.daemon.records import Records
-from llmhostd.domain.reports import NodeDown, NodeReport, NodeUp, ProfileMeasured
+from llmhostd.domain.reports import NodeDown, NodeReport, NodeUp, ProfileMeasured, ProfileProgressed
 
 log = logging.getLogger(__name__)
 
@@ -13,9 +16,11 @@ log = logging.getLogger(__name__)
 class Reports:
     """Hears workers for the host loop."""
 
-    def __init__(self, loop: HostLoop, records: Records) -> None:
+    def __init__(self, mind: Mind, loop: HostLoop, records: Records, measurements: Measurements) -> None:
+        self._mind = mind
         self._loop = loop
         self._records = records
+        self._measurements = measurements
         self.node_up = asyncio.Event()
         """Set once any node can serve."""
 
@@ -26,8 +31,16 @@ class Reports:
         except Exception:
             log.exception("unexpected error while hearing %s", type(report).__name__)
         if isinstance(report, ProfileMeasured):
+            self._measurements.keep(report.profile)
             self._records.keep_profile(report.profile)
+        elif isinstance(report, ProfileProgressed) and report.done >= report.total:
+            self._measured(report)
         elif isinstance(report, NodeUp):
             self.node_up.set()
             for caveat in report.caveats:
                 log.warning("node %s: %s", report.node_id, caveat)
+
+    def _measured(self, report: ProfileProgressed) -> None:
+        for one in self._mind.snapshot(time.monotonic()).instances:
+            if one.id == report.instance_id:
+                self._measurements.count(one.model)

@@ -6,11 +6,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from llmhostd import __version__
+from llmhostd.api.nearest import nearest
 from llmhostd.api.service import Ask, ModelRegistration, RefusedError
 from llmhostd.daemon.answer import Answer
 from llmhostd.daemon.decisions import DecisionFeed, Follower
 from llmhostd.daemon.loop import HostLoop
+from llmhostd.daemon.measurements import Measurements
+from llmhostd.daemon.mind import Mind
 from llmhostd.daemon.models import Models
 from llmhostd.daemon.precisions import check_precisions
 from llmhostd.daemon.records import Records
@@ -19,9 +24,19 @@ from llmhostd.daemon.submission import Submission
 from llmhostd.daemon.tally import Tally
 from llmhostd.daemon.texts import Texts
 from llmhostd.domain.actions import Refusal
-from llmhostd.domain.events import ModelAdded, ModelReleased, ModelRemoved, UnloadAsked, WarmUpAsked
+from llmhostd.domain.errors import UnknownNameError
+from llmhostd.domain.events import (
+    DrainAsked,
+    DrainEnded,
+    MeasureAsked,
+    ModelAdded,
+    ModelReleased,
+    ModelRemoved,
+    UnloadAsked,
+    WarmUpAsked,
+)
 from llmhostd.domain.hardware import NodeSpec
-from llmhostd.domain.ids import ModelName
+from llmhostd.domain.ids import ModelName, NodeId
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.snapshot import (
     HostSnapshot,
@@ -29,9 +44,9 @@ from llmhostd.domain.snapshot import (
     ModelSnapshot,
     NodeSnapshot,
     RequestSnapshot,
+    UsageRow,
 )
-from llmhostd.host.core import HostMind
-from llmhostd.host.snapshots import snapshot
+from llmhostd.host.snapshots import MindSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +58,14 @@ class Daemon:
         self,
         *,
         nodes: Sequence[NodeSpec],
-        mind: HostMind,
+        mind: Mind,
         loop: HostLoop,
         models: Models,
         records: Records,
         texts: Texts,
         feed: DecisionFeed,
         tally: Tally,
+        measurements: Measurements,
         submission: Submission,
     ) -> None:
         self.draining = False
@@ -61,6 +77,7 @@ class Daemon:
         self._texts = texts
         self._feed = feed
         self._tally = tally
+        self._measurements = measurements
         self._submission = submission
         self._started_s = time.monotonic()
         self._changing = asyncio.Lock()
@@ -75,7 +92,7 @@ class Daemon:
         """See `Service`."""
         if self.draining:
             return "draining"
-        return "" if self._mind.fleet.nodes_up() else "no node is up"
+        return "" if any(node.up for node in self._look().nodes) else "no node is up"
 
     def host(self) -> HostSnapshot:
         """See `Service`."""
@@ -96,26 +113,27 @@ class Daemon:
     def models(self) -> list[ModelSnapshot]:
         """See `Service`."""
         known = {spec.name for spec in self._models}
-        return sorted(
-            (one for one in snapshot(self._mind.fleet, time.monotonic()).models if one.name in known),
-            key=lambda one: one.name,
-        )
+        return [
+            msgspec.structs.replace(one, measured=self._measurements.ended(one.name))
+            for one in sorted(self._look().models, key=lambda one: one.name)
+            if one.name in known
+        ]
 
     def nodes(self) -> list[NodeSnapshot]:
         """See `Service`."""
-        return list(snapshot(self._mind.fleet, time.monotonic()).nodes)
+        return list(self._look().nodes)
 
     def instances(self) -> list[InstanceSnapshot]:
         """See `Service`."""
-        return list(snapshot(self._mind.fleet, time.monotonic()).instances)
+        return list(self._look().instances)
 
     def requests(self) -> list[RequestSnapshot]:
         """See `Service`."""
-        return list(snapshot(self._mind.fleet, time.monotonic()).requests)
+        return list(self._look().requests)
 
     def profiles(self) -> list[Profile]:
         """See `Service`."""
-        return list(self._mind.fleet.profiles.values())
+        return self._measurements.profiles()
 
     def created_unix_s(self, name: ModelName) -> int:
         """See `Service`."""
@@ -157,6 +175,33 @@ class Daemon:
         self._models.spec(name)
         self._loop.hear(ModelReleased(name=name))
 
+    def measure(self, name: ModelName) -> None:
+        """See `Service`."""
+        self._models.spec(name)
+        self._loop.hear(MeasureAsked(name=name))
+
+    def drain(self, node_id: NodeId) -> None:
+        """See `Service`."""
+        self._check_node(node_id)
+        self._loop.hear(DrainAsked(node_id=node_id))
+
+    def end_drain(self, node_id: NodeId) -> None:
+        """See `Service`."""
+        self._check_node(node_id)
+        self._loop.hear(DrainEnded(node_id=node_id))
+
+    async def usage(self, *, per_day: bool, since: str) -> list[UsageRow]:
+        """See `Service`."""
+        return await self._records.read_usage(per_day=per_day, since=since)
+
     def subscribe(self, after: int) -> Follower:
         """See `Service`."""
         return self._feed.follow(after)
+
+    def _check_node(self, node_id: NodeId) -> None:
+        known = [node.id for node in self._nodes]
+        if node_id not in known:
+            raise UnknownNameError(f"there is no node {node_id[:100]!r}{nearest(node_id, known)}", field="node_id")
+
+    def _look(self) -> MindSnapshot:
+        return self._mind.snapshot(time.monotonic())

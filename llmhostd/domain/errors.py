@@ -13,7 +13,11 @@ class CallerError(LlmhostdError):
         self.field = field
 
 
-class UnknownModelError(CallerError):
+class UnknownNameError(CallerError):
+    """Nothing of that name is there; says the nearest one."""
+
+
+class UnknownModelError(UnknownNameError):
     """No model of that name; says the nearest one."""
 
 

@@ -41,6 +41,8 @@ class ModelSnapshot(Word):
     profiled: bool
     because: str = ""
     """Why it is quarantined or cannot be loaded."""
+    measured: int = 0
+    """Measurements of its profile that ended on any node since the daemon started."""
 
 
 class NodeSnapshot(Word):
@@ -66,10 +68,10 @@ class NodeSnapshot(Word):
     """`wren-160m 34/96` while a profile is measured."""
     caveats: tuple[str, ...] = ()
     """What is slow or off on this node, and why (`EngineFacts.caveats`, as its `NodeUp` brought them)."""
-
-
     draining: bool = False
     """Nothing new goes there; what runs moves elsewhere or ends."""
+
+
 class InstanceSnapshot(Word):
     """One row of `GET /api/v1/instances`."""
 
@@ -103,6 +105,21 @@ class RequestSnapshot(Word):
     """How long its next token can wait (SLINFER eq. 1); negative: late."""
     moves: int
     """How often it was re-submitted with its tokens."""
+
+
+class UsageRow(Word):
+    """One row of `GET /api/v1/usage`: counts of one model."""
+
+    model: ModelName
+    day: str
+    """UTC, as `2026-01-31`; empty: all days that were asked for."""
+    requests: int
+    refused: int
+    failed: int
+    prompt_tokens: int
+    cached_tokens: int
+    """Of `prompt_tokens`: not computed, because an earlier request had the same prefix."""
+    output_tokens: int
 
 
 class Decision(Word):

@@ -7,9 +7,12 @@ idle one.
 import datetime
 from collections import defaultdict
 
+import msgspec
 from sqlite_utils import Database
 
+from llmhostd.domain.errors import CallerError
 from llmhostd.domain.ids import ModelName
+from llmhostd.domain.snapshot import UsageRow
 from llmhostd.domain.words import Word
 
 _ADD = """
@@ -66,8 +69,28 @@ class UsageTable:
             for (day, model), usage in counted.items():
                 self._db.execute(_ADD, (day, model, *(getattr(usage, name) for name in usage.__struct_fields__)))
 
+    def rows(self, *, per_day: bool, since: str) -> list[UsageRow]:
+        """Return the counters since a day (UTC, `2026-01-31`; empty: ever), by day if wanted, then by model.
+
+        Raises CallerError for a day that the calendar does not have.
+        """
+        _check_day(since)
+        names = Usage.__struct_fields__
+        sums = ", ".join(f"sum({name}) as {name}" for name in names)
+        day = "day" if per_day else "''"
+        sql = f"select {day} as day, model, {sums} from usage where day >= ? group by 1, 2 order by 1, 2"  # noqa: S608
+        return [msgspec.convert(row, UsageRow) for row in self._db.query(sql, [since])]
+
     def all(self) -> dict[tuple[str, ModelName], Usage]:
         """Return every counter, oldest day first."""
         rows = self._db["usage"].rows_where(order_by="day, model")
         names = Usage.__struct_fields__
         return {(row["day"], ModelName(row["model"])): Usage(**{name: row[name] for name in names}) for row in rows}
+
+
+def _check_day(day: str) -> None:
+    try:
+        if day:
+            datetime.date.fromisoformat(day)
+    except ValueError as error:
+        raise CallerError(f"since: is {day[:40]!r}; expected a day such as 2026-01-31", field="since") from error

@@ -54,7 +54,7 @@ def test_model_goes_from_cold_over_loaded_to_gone(daemon: DaemonProcess, extra: 
     assert daemon.http.post("/v1/chat/completions", json=HELLO | {"model": extra}).status_code == 404
 
 
-@pytest.mark.parametrize("path", ["load", "unload", "release"])
+@pytest.mark.parametrize("path", ["load", "unload", "release", "measure"])
 def test_unknown_model_is_404_everywhere(daemon: DaemonProcess, path: str) -> None:
     answer = daemon.http.post(f"/api/v1/models/tiny-qwen4/{path}")
     assert answer.status_code == 404
@@ -86,6 +86,37 @@ def test_precisions_that_would_fail_at_the_load_are_refused_at_once(
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "kv")
     assert answer.json()["error"]["message"].startswith("kv: bf16 does not go with compute f32; choose f32 or u8")
     assert state_of(daemon, "never") == "gone"
+
+
+def test_usage_counts_what_was_asked_a_moment_ago(daemon: DaemonProcess) -> None:
+    def counted(**query: str) -> dict[str, dict[str, int]]:
+        return {row["model"]: row for row in daemon.http.get("/api/v1/usage", params=query).json()}
+
+    before = counted().get("tiny-qwen3", {"requests": 0, "prompt_tokens": 0, "output_tokens": 0})
+    asked = daemon.http.post("/v1/chat/completions", json=HELLO | {"model": "tiny-qwen3"}).json()["usage"]
+    total = counted()["tiny-qwen3"]
+    assert total["requests"] - before["requests"] == 1
+    assert total["prompt_tokens"] - before["prompt_tokens"] == asked["prompt_tokens"]
+    assert total["output_tokens"] - before["output_tokens"] == asked["completion_tokens"]
+    assert total["day"] == ""
+    by_day = counted(per="day", since="2026-01-01")["tiny-qwen3"]
+    assert by_day["requests"] <= total["requests"]
+    assert by_day["day"] > "2026-01-01"
+    assert counted(since="9999-01-01") == {}
+
+
+@pytest.mark.parametrize("since", ["yesterday", "2026-02-30"])
+def test_a_day_that_is_none_is_named(daemon: DaemonProcess, since: str) -> None:
+    answer = daemon.http.get("/api/v1/usage", params={"since": since})
+    assert answer.status_code == 400
+    assert f"since: is '{since}'; expected a day such as 2026-01-31" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+def test_unknown_node_names_the_nearest(daemon: DaemonProcess, method: str) -> None:
+    answer = daemon.http.request(method, "/api/v1/nodes/cpu9/drain")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"] == "there is no node 'cpu9'; did you mean 'cpu0'?"
 
 
 def test_node_and_host_say_how_they_are(daemon: DaemonProcess) -> None:

@@ -49,6 +49,13 @@ def test_the_daemon_describes_itself_as_its_code_does(daemon: DaemonProcess) -> 
     assert daemon.http.get("/schema").json() == json.loads(json.dumps(document))
 
 
+@pytest.mark.parametrize("path", ["/openapi", "/openapi/openapi.json", "/schema/swagger", "/schema/elements"])
+def test_no_page_loads_scripts_from_elsewhere(daemon: DaemonProcess, path: str) -> None:
+    answer = daemon.http.get(path)
+    assert answer.status_code == 404
+    assert "http" not in answer.text
+
+
 @pytest.mark.parametrize(("path", "method", "mode"), OPERATIONS)
 def test_every_answer_is_as_described(daemon: DaemonProcess, path: str, method: str, mode: GenerationMode) -> None:
     operation = schema[path][method]

@@ -1,0 +1,93 @@
+"""What may an operator ask the host mind for? All of it is asked in one shape, and answered before it is done."""
+
+from collections.abc import Callable
+
+import msgspec
+from litestar import delete, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+
+from llmhostd.api.injected import Host
+from llmhostd.api.openapi import documented
+from llmhostd.api.service import Service
+from llmhostd.domain.ids import ModelName, NodeId
+
+
+class Accepted(msgspec.Struct):
+    """It was asked for; `/api/v1/models`, `/api/v1/nodes` and the events say when it is done."""
+
+    accepted: bool = True
+
+
+_OPT = documented(errors=(404,))
+
+
+def _of_a_model(verb: str, summary: str, sentence: str, ask: Callable[[Service, ModelName], None]) -> HTTPRouteHandler:
+    """Make `POST /api/v1/models/{name}/VERB`."""
+
+    @post(
+        f"/api/v1/models/{{name:str}}/{verb}", operation_id=f"{verb}_model", status_code=202, summary=summary,
+        description=sentence, opt=_OPT,
+    )  # fmt: skip
+    async def handler(name: FromPath[str], service: Host) -> Accepted:
+        ask(service, ModelName(name))
+        return Accepted()
+
+    return handler
+
+
+@post(
+    "/api/v1/nodes/{node_id:str}/drain",
+    operation_id="drain_node",
+    status_code=202,
+    summary="Empty a node",
+    opt=_OPT,
+)
+async def drain_node(node_id: FromPath[str], service: Host) -> Accepted:
+    """Nothing new goes there; what runs there moves elsewhere as its tokens, or ends there."""
+    service.drain(NodeId(node_id))
+    return Accepted()
+
+
+@delete(
+    "/api/v1/nodes/{node_id:str}/drain",
+    operation_id="end_drain_of_node",
+    status_code=202,
+    summary="Give a drained node back to the scheduler",
+    opt=_OPT,
+)
+async def end_drain_of_node(node_id: FromPath[str], service: Host) -> Accepted:
+    """Requests go there again."""
+    service.end_drain(NodeId(node_id))
+    return Accepted()
+
+
+ASKED = (
+    _of_a_model(
+        "load",
+        "Load a model before anybody asks",
+        "Where it fits.",
+        lambda service, name: service.load(name),
+    ),
+    _of_a_model(
+        "unload",
+        "Unload a model's instances once they are idle",
+        "Gives its memory back.",
+        lambda service, name: service.unload(name),
+    ),
+    _of_a_model(
+        "release",
+        "Let a quarantined model try again",
+        "After an operator looked at it.",
+        lambda service, name: service.release(name),
+    ),
+    _of_a_model(
+        "measure",
+        "Measure again how long a model's iterations take",
+        "On every node that has it, in the gaps of serving; loads it first where none has.",
+        lambda service, name: service.measure(name),
+    ),
+    drain_node,
+    end_drain_of_node,
+)
+"""All routes of this module."""
