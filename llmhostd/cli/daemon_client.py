@@ -90,7 +90,7 @@ def daemon_if_running(place: Place) -> Iterator[DaemonClient | None]:
     """The daemon at `--url`, which must answer; else the one of the state directory, or None if there is none."""
     if place.url:
         url = place.url if "//" in place.url else f"http://{place.url}"
-        with httpx.Client(base_url=url, timeout=TIMEOUT, headers=_credentials()) as http:
+        with httpx.Client(base_url=url, timeout=TIMEOUT, headers=credentials(place.key)) as http:
             client = DaemonClient(http, url)
             client._send("GET", "/healthz")
             yield client
@@ -126,8 +126,8 @@ def _answers(http: httpx.Client, socket: Path) -> bool:
     return True
 
 
-def _credentials() -> dict[str, str]:
-    key = os.environ.get("OPENAI_API_KEY")
+def credentials(key: str | None) -> dict[str, str]:
+    """The header that opens a daemon with API keys."""
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 

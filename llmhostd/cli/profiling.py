@@ -48,16 +48,20 @@ def verify_here(config: Config, spec: ModelSpec, path: Path, each: int, seed: in
 
 
 def measure_there(daemon: DaemonClient, names: Sequence[str]) -> None:
-    """Have the daemon load models that it has not measured; it measures them in the gaps of serving."""
+    """Have the daemon measure models again, in the gaps of serving; it loads those that are not loaded."""
+    before = {name: one.measured for name, one in _models(daemon).items()}
     for name in names:
-        daemon.post(f"/api/v1/models/{name}/load", {}, object)
+        daemon.post(f"/api/v1/models/{name}/measure", {}, object)
     with _bars() as bars:
-        tasks = {name: bars.add_task(f"{name}: loading", total=None) for name in names}
+        tasks = {name: bars.add_task(f"{name}: waiting", total=None) for name in dict.fromkeys(names)}
         while tasks:
             time.sleep(LOOK_EVERY_S)
-            models = {str(one.name): one for one in daemon.get("/api/v1/models", tuple[ModelSnapshot, ...])}
-            for name in [name for name in tasks if _ended(models.get(name))]:
-                bars.update(tasks.pop(name), description=f"{name}: measured", completed=1, total=1)
+            models = _models(daemon)
+            for name in list(tasks):
+                if _measured(models.get(name), before[name]):
+                    bars.update(tasks.pop(name), description=f"{name}: measured", completed=1, total=1)
+                elif models[name].state is ModelState.LOADING:
+                    bars.update(tasks[name], description=f"{name}: loading")
             for node in daemon.get("/api/v1/nodes", tuple[NodeSnapshot, ...]):
                 name, _, progress = node.profiling.partition(" ")
                 if name in tasks and "/" in progress:
@@ -65,13 +69,17 @@ def measure_there(daemon: DaemonClient, names: Sequence[str]) -> None:
                     bars.update(tasks[name], description=f"{name}: measuring", completed=int(done), total=int(total))
 
 
-def _ended(model: ModelSnapshot | None) -> bool:
+def _models(daemon: DaemonClient) -> dict[str, ModelSnapshot]:
+    return {str(one.name): one for one in daemon.get("/api/v1/models", tuple[ModelSnapshot, ...])}
+
+
+def _measured(model: ModelSnapshot | None, before: int) -> bool:
     """Raises OperatorError if it will never be measured."""
     if model is None:
         raise OperatorError("the model was removed meanwhile")
-    if model.state is ModelState.QUARANTINED:
-        raise OperatorError(f"{model.name} is quarantined: {model.because}")
-    return model.profiled
+    if model.because:
+        raise OperatorError(f"{model.name} cannot be measured: {model.because}")
+    return model.measured > before
 
 
 @contextmanager

@@ -10,12 +10,11 @@ from rich.text import Text
 
 from llmhostd.cli.daemon_client import running_daemon
 from llmhostd.cli.root import Place, example
-from llmhostd.cli.terminal import console, plain_table
+from llmhostd.cli.terminal import bar, console, plain_table
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.request import Tier
 from llmhostd.domain.snapshot import InstanceSnapshot, NodeSnapshot, RequestSnapshot
 
-BAR_CELLS = 24
 STATE_STYLES = {ModelState.RESIDENT: "green", ModelState.WARM: "yellow", ModelState.QUARANTINED: "red"}
 
 
@@ -43,18 +42,6 @@ def ps(place: Place, as_json: bool) -> None:
         out.print(request_table(requests))
     else:
         out.print("[dim]no request is running[/]")
-
-
-def bar(parts: Sequence[tuple[float, str]], whole: float) -> Text:
-    """Parts of a whole as coloured cells; what is left is dim."""
-    drawn = Text()
-    filled, cells = 0.0, 0
-    for part, style in parts:
-        filled += part
-        until = min(BAR_CELLS, round(BAR_CELLS * filled / whole)) if whole else 0
-        drawn.append("█" * (until - cells), style)
-        cells = max(cells, until)
-    return drawn.append("░" * (BAR_CELLS - cells), "bright_black")
 
 
 def node_table(nodes: Sequence[NodeSnapshot]) -> Table:

@@ -15,6 +15,8 @@ COMMANDS = {
     "models": ("models:models", "Add, list, pull and remove models."),
     "run": ("run:run", "Ask a model and stream its answer to the terminal."),
     "ps": ("ps:ps", "Show what every node, instance and request is doing now."),
+    "usage": ("usage:usage", "Show how much each model was used."),
+    "drain": ("drain:drain", "Let a node run empty, or use it again."),
     "profile": ("profile:profile", "Measure how long iterations take, or verify the predictions."),
     "bench": ("bench:bench", "Put any OpenAI-compatible server under open-loop load."),
     "simulate": ("simulate:simulate", "Replay a trace through the same decisions without hardware."),
@@ -33,6 +35,8 @@ class Place:
     config: Path | None
     state_dir: Path | None
     url: str | None
+    key: str | None = None
+    """What `--url` is opened with."""
 
 
 class LazyGroup(click.Group):
@@ -73,7 +77,11 @@ def example(*lines: str) -> str:
     "--state-dir", type=click.Path(file_okay=False, path_type=Path), help="Where models, profiles and the socket live."
 )
 @click.option("--url", help="A daemon elsewhere, instead of the one on the state directory's socket.")
+@click.option(
+    "--key", envvar=["LLMHOSTD_API_KEY", "OPENAI_API_KEY"], show_envvar=True, metavar="KEY",
+    help="API key for --url; the state directory's socket needs none.",
+)  # fmt: skip
 @click.pass_context
-def root(ctx: click.Context, config: Path | None, state_dir: Path | None, url: str | None) -> None:
+def root(ctx: click.Context, config: Path | None, state_dir: Path | None, url: str | None, key: str | None) -> None:
     """Host many language models on one box: every request within its SLO, or refused at once."""
-    ctx.obj = Place(config=config, state_dir=state_dir, url=url)
+    ctx.obj = Place(config=config, state_dir=state_dir, url=url, key=key)

@@ -1,12 +1,15 @@
 """How is anything drawn for a person, and for a pipe?"""
 
 import sys
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 PIPE_COLUMNS = 200
 """What is not a terminal has no width: nothing may be cut there."""
+BAR_CELLS = 24
 
 
 def console() -> Console:
@@ -25,3 +28,15 @@ def plain_table(*columns: str) -> Table:
     for name in columns:
         table.add_column(name, no_wrap=True)
     return table
+
+
+def bar(parts: Sequence[tuple[float, str]], whole: float) -> Text:
+    """Parts of a whole as coloured cells; what is left is dim."""
+    drawn = Text()
+    filled, cells = 0.0, 0
+    for part, style in parts:
+        filled += part
+        until = min(BAR_CELLS, round(BAR_CELLS * filled / whole)) if whole else 0
+        drawn.append("█" * (until - cells), style)
+        cells = max(cells, until)
+    return drawn.append("░" * (BAR_CELLS - cells), "bright_black")

@@ -10,7 +10,7 @@ COMMAND = [str(Path(sys.executable).with_name("llmhostd"))]
 
 def llmhostd(*arguments: str | Path, stdin: str = "", timeout: float = 120.0) -> "subprocess.CompletedProcess[str]":
     """Run `llmhostd` and wait for its end; the caller's own settings and state are out of its sight."""
-    hidden = {"LLMHOSTD_DEBUG", "STATE_DIRECTORY", "OPENAI_API_KEY"}
+    hidden = {"LLMHOSTD_DEBUG", "STATE_DIRECTORY", "LLMHOSTD_API_KEY", "OPENAI_API_KEY"}
     environment = {name: value for name, value in os.environ.items() if name not in hidden} | {"HOME": "/nonexistent"}
     return subprocess.run(
         [*COMMAND, *map(str, arguments)],

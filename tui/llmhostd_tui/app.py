@@ -106,6 +106,6 @@ class Top(App[None]):
         self.push_screen(Details(message.thing, self.shown))
 
 
-def run(url: str | None, socket: Path | None) -> None:
+def run(url: str | None, socket: Path | None, key: str | None = None) -> None:
     """Watch the daemon at `url`, or over the unix socket, until a person quits."""
-    Top(DaemonClient(url, socket)).run()
+    Top(DaemonClient(url, socket, key)).run()

@@ -52,13 +52,14 @@ class Lost(Word):
 class DaemonClient:
     """Asks one daemon. Use as an async context manager."""
 
-    def __init__(self, url: str | None = None, socket: Path | None = None) -> None:
-        """Speak over `socket` when one is given, to `url` (or the default address) otherwise."""
-        self.address = str(socket) if socket else (url or DEFAULT_URL).rstrip("/")
+    def __init__(self, url: str | None = None, socket: Path | None = None, key: str | None = None) -> None:
+        """Speak over `socket` when one is given, to `url` (or the default address) otherwise, with an API key."""
+        self.address = str(socket) if socket else _whole(url or DEFAULT_URL)
         self._http = httpx.AsyncClient(
             base_url="http://llmhostd" if socket else self.address,
             transport=httpx.AsyncHTTPTransport(uds=str(socket) if socket else None),
             timeout=ANSWER_WITHIN_S,
+            headers={"Authorization": f"Bearer {key}"} if key and not socket else {},
         )
 
     async def __aenter__(self) -> "DaemonClient":
@@ -127,6 +128,8 @@ def explain(error: Exception, address: str) -> str:
     """One line for a person."""
     if isinstance(error, httpx.HTTPStatusError):
         path = error.request.url.path
+        if error.response.status_code == httpx.codes.UNAUTHORIZED:
+            return f"{address} wants another API key: llmhostd --url URL --key KEY top, or set LLMHOSTD_API_KEY"
         return f"{address} answers, but not as llmhostd does: {error.response.status_code} at {path}"
     if isinstance(error, msgspec.DecodeError):
         return f"{address} answers, but not as this version of llmhostd does: {error}"
@@ -135,3 +138,8 @@ def explain(error: Exception, address: str) -> str:
     if isinstance(error, httpx.ConnectError):
         return f"nothing listens at {address}"
     return f"{address}: {error or type(error).__name__}"
+
+
+def _whole(url: str) -> str:
+    """`box:11500` means HTTP, as for every other command."""
+    return (url if "//" in url else f"http://{url}").rstrip("/")
