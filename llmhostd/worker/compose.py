@@ -14,7 +14,7 @@ from llmhostd.worker.instances import Instances
 from llmhostd.worker.link import DaemonGoneError, Link
 from llmhostd.worker.loads import Builder
 from llmhostd.worker.loop import DeviceLoop
-from llmhostd.worker.process import bind_to_cores
+from llmhostd.worker.process import bind_to_cores, prefer_memory_of
 
 FAILED = 1
 """Exit status of a worker that ended by a mistake of ours."""
@@ -42,6 +42,7 @@ def compose(start: StartFrame, link: Link, note: CrashNote) -> DeviceLoop:
     """Open the engine on the node's cores and say that the node is up. Raises OperatorError for an unknown engine."""
     spec = start.spec
     bind_to_cores(spec.cores)
+    far = prefer_memory_of(spec.numa_domains) if spec.numa_domains else ""
     engine = open_engine(spec)
     builder = Builder(engine, note, link.ring)
     mind = NodeMind(
@@ -55,8 +56,13 @@ def compose(start: StartFrame, link: Link, note: CrashNote) -> DeviceLoop:
     loop = DeviceLoop(mind, link, builder, instances, Executor(spec, instances, link, note))
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.freeze()
-    link.send(NodeUp(node_id=spec.id, memory_bytes=spec.memory_bytes, caveats=engine.facts().caveats))
+    caveats = (*spec.caveats, *_memory_caveats(far), *engine.facts().caveats)
+    link.send(NodeUp(node_id=spec.id, memory_bytes=spec.memory_bytes, caveats=caveats))
     return loop
+
+
+def _memory_caveats(far: str) -> tuple[str, ...]:
+    return (f"its memory may lie in another NUMA domain than its cores: set_mempolicy: {far}",) if far else ()
 
 
 def _first_frame(link: Link) -> StartFrame:

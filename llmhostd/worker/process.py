@@ -2,15 +2,41 @@
 
 import ctypes
 import os
+import platform
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _PR_SET_PDEATHSIG = 1
+
+_SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
+"""Number of the system call, which the C library does not wrap."""
+_MPOL_DEFAULT, _MPOL_PREFERRED, _MPOL_PREFERRED_MANY = 0, 1, 5
 
 
 def bind_to_cores(cores: Iterable[int]) -> None:
     """Compute on the node's cores only. Before the engine starts its threads: they inherit it."""
     os.sched_setaffinity(0, cores)
+
+
+def prefer_memory_of(domains: Sequence[int]) -> str:
+    """Take memory of these NUMA domains as long as they have any; none: as the kernel likes.
+
+    Holds for this thread and those that it starts later. Preferred, not bound: the kernel kills whoever exhausts what
+    it is bound to, beside gigabytes that are free elsewhere. Returns why it cannot be done; empty if it is.
+    """
+    number = _SET_MEMPOLICY.get(platform.machine())
+    if number is None:
+        return f"llmhostd does not know the system call on {platform.machine()}"
+    mode = (_MPOL_PREFERRED if len(domains) == 1 else _MPOL_PREFERRED_MANY) if domains else _MPOL_DEFAULT
+    bits = max(domains, default=0) + 1
+    words = (ctypes.c_ulong * (bits // 64 + 1))()
+    for domain in domains:
+        words[domain // 64] |= 1 << domain % 64
+    libc = ctypes.CDLL(None, use_errno=True)
+    # The kernel counts one bit less than it is told.
+    if libc.syscall(number, mode, words if domains else None, 64 * len(words) + 1 if domains else 0):
+        return os.strerror(ctypes.get_errno())
+    return ""
 
 
 def die_with_parent(parent_pid: int) -> None:

@@ -6,7 +6,12 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"llmhostd": ROOT, "llmhostd_openvino": ROOT / "plugins", "llmhostd_tui": ROOT / "tui"}
+PACKAGES = {
+    "llmhostd": ROOT,
+    "llmhostd_openvino": ROOT / "plugins",
+    "llmhostd_profiled": ROOT / "plugins",
+    "llmhostd_tui": ROOT / "tui",
+}
 """Import names, and the directory each is found in."""
 
 
