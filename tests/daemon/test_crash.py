@@ -1,6 +1,5 @@
 """Does a stream go on, token for token, when its worker is killed under it?"""
 
-import json
 import os
 import signal
 import time
@@ -8,26 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from daemon_process import DaemonProcess
+from streams import ask
 
 MODELS = ("tiny-llama", "tiny-qwen3")
 KILLS = 4
-
-
-def ask(daemon: DaemonProcess, model: str, number: int) -> str:
-    body = {
-        "model": model, "messages": [{"role": "user", "content": f"number {number}"}], "max_tokens": 400,
-        "ignore_eos": True, "temperature": 0, "stream": True,
-    }  # fmt: skip
-    text = ""
-    with daemon.http.stream("POST", "/v1/chat/completions", json=body) as answer:
-        assert answer.status_code == 200
-        for line in answer.iter_lines():
-            if line.startswith("data: {"):
-                event = json.loads(line.removeprefix("data: "))
-                assert "error" not in event, event
-                text += event["choices"][0]["delta"].get("content", "")
-    assert line == "" or line == "data: [DONE]"
-    return text
 
 
 def test_every_stream_ends_with_the_tokens_of_an_undisturbed_run(tmp_path: Path, tiny_models_dir: Path) -> None:
