@@ -9,6 +9,7 @@ from llmhostd.api.metrics import RequestMetrics
 from llmhostd.config import Config
 from llmhostd.daemon.decisions import DecisionFeed
 from llmhostd.daemon.executors import Executor
+from llmhostd.daemon.journaling import Journaling, RecordedMind
 from llmhostd.daemon.listeners import bind
 from llmhostd.daemon.loop import HostLoop
 from llmhostd.daemon.measurements import Measurements
@@ -28,6 +29,7 @@ from llmhostd.domain.words import Message
 from llmhostd.engines.frames import StartFrame
 from llmhostd.engines.supervisor import WorkerSupervisor
 from llmhostd.host.core import HostMind
+from llmhostd.state.journal import MadeWith
 from llmhostd.text.cache import TokenizerCache
 from llmhostd.text.template_process import TemplateProcess
 
@@ -48,6 +50,7 @@ class Parts:
     feed: DecisionFeed
     metrics: RequestMetrics
     reports: Reports
+    journaling: Journaling
     loop: HostLoop
     service: Daemon
 
@@ -66,7 +69,10 @@ def compose(config: Config, nodes: Sequence[NodeSpec], state_dir: Path, make_min
     models = Models(config.slo, config.precision, bf16_hardware=has_bf16())
     process = TemplateProcess(config.templates)
     texts = Texts(process, TokenizerCache(process, config.tokenizers))
-    mind: Mind = make_mind(nodes) if make_mind else HostMind(nodes, config.host_policies())
+    decides: Mind = make_mind(nodes) if make_mind else HostMind(nodes, config.host_policies())
+    made_with = MadeWith(nodes=tuple(nodes), policies=config.host_policies())
+    journaling = Journaling(state_dir, config.journal, mind=type(decides).__name__, made_with=made_with)
+    mind = RecordedMind(decides, journaling)
     measurements = Measurements()
     workers: dict[NodeId, WorkerSupervisor] = {}
 
@@ -103,6 +109,7 @@ def compose(config: Config, nodes: Sequence[NodeSpec], state_dir: Path, make_min
         feed,
         metrics,
         reports,
+        journaling,
         loop,
         service,
     )

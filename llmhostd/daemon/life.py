@@ -57,6 +57,7 @@ async def _live(config: Config, nodes: Sequence[NodeSpec], state_dir: Path, make
             asyncio.create_task(server.listen()),
             asyncio.create_task(parts.loop.tick()),
             asyncio.create_task(parts.records.flush_often(config.daemon.usage_flush_s)),
+            asyncio.create_task(parts.journaling.flush_often()),
             asyncio.create_task(_feed_watchdog(notifier)),
         ]
         for begun in (server.listening, parts.reports.node_up):
@@ -137,6 +138,7 @@ async def _end(parts: Parts, running: Running) -> None:
         listener.close()
     parts.texts.close()
     parts.records.close()
+    parts.journaling.close()
 
 
 async def _until(running: Running, *events: asyncio.Event) -> None:
