@@ -1,20 +1,25 @@
 """What would this iteration take with one more row in it?"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llmhostd.compute.chunked_prefill import ChunkPolicy, largest_chunk, least_chunk
+from llmhostd.compute.demand import Decodes
 from llmhostd.compute.estimator import IterationKind
 from llmhostd.compute.workload import InstanceLoad, RequestLoad
 from llmhostd.domain.ids import InstanceId
 from llmhostd.domain.node_events import RowPlan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class IterationPlan:
-    """One iteration of one instance."""
+    """One iteration of one instance. Speaks of its requests as they are: read `rows` before they change."""
 
     instance_id: InstanceId
-    rows: tuple[RowPlan, ...]
+    decodes: Sequence[RequestLoad]
+    """Those that it begins with, and that get a token each."""
+    others: Sequence[tuple[RequestLoad, int]]
+    """What comes after them: requests, and how many tokens of each to compute."""
     predicted_s: float
     """First-run cost included."""
     best_effort_s: float
@@ -27,6 +32,17 @@ class IterationPlan:
     """Prefill tokens that these requests still had to compute."""
 
     @property
+    def rows(self) -> tuple[RowPlan, ...]:
+        """What to compute, request by request."""
+        return (
+            *(RowPlan(request_id=one.shape.id, tokens=1, sample=True) for one in self.decodes),
+            *(
+                RowPlan(request_id=one.shape.id, tokens=tokens, sample=tokens == one.pending_tokens)
+                for one, tokens in self.others
+            ),
+        )
+
+    @property
     def kind(self) -> IterationKind:
         """Which of the profile's tables its duration speaks about."""
         return IterationKind.PREFILL if self.chunk_tokens else IterationKind.DECODE
@@ -35,31 +51,46 @@ class IterationPlan:
 class Draft:
     """An iteration in the making."""
 
-    __slots__ = ("_batch", "_context", "_pending_tokens", "_prefill", "chunk_tokens", "instance", "rows", "seconds")
+    __slots__ = (
+        "_batch", "_context", "_decodes", "_others", "_pending_tokens", "_prefill", "chunk_tokens", "instance",
+        "seconds",
+    )  # fmt: skip
 
     def __init__(self, instance: InstanceLoad) -> None:
         self.instance = instance
-        self.rows: list[RowPlan] = []
         self.chunk_tokens = 0
         self.seconds = 0.0
+        self._decodes: Sequence[RequestLoad] = ()
+        self._others: list[tuple[RequestLoad, int]] = []
         self._prefill: tuple[tuple[int, int], ...] = ()
         self._batch = self._context = self._pending_tokens = 0
+
+    @property
+    def size(self) -> int:
+        """How many requests are in it."""
+        return len(self._decodes) + len(self._others)
+
+    def begin(self, decodes: Decodes) -> None:
+        """Begin with the next token of each of a batch, whose sums are known."""
+        self._decodes = decodes.requests
+        self._batch, self._context = len(decodes.requests), decodes.context_tokens
+        self.seconds = decodes.iteration_s + self.instance.first_run_s
 
     def decode(self, requests: list[RequestLoad]) -> None:
         """Add the next token of each."""
         self.seconds = self.seconds_with_decodes(requests)
         self._batch += len(requests)
         self._context += sum(request.context_tokens for request in requests)
-        self.rows += [RowPlan(request_id=request.shape.id, tokens=1, sample=True) for request in requests]
+        self._others += [(request, 1) for request in requests]
 
     def chunk(self, request: RequestLoad, tokens: int) -> None:
         """Add the next `tokens` of a prefill."""
         pending, past = request.pending_tokens, request.computed_tokens
-        self.seconds = self._seconds_with_chunk(tokens, past)
+        self.seconds = self.seconds_with_chunk(tokens, past)
         self._prefill += ((tokens, past),)
         self.chunk_tokens += tokens
         self._pending_tokens += pending
-        self.rows.append(RowPlan(request_id=request.shape.id, tokens=tokens, sample=tokens == pending))
+        self._others.append((request, tokens))
 
     def chunk_within(self, request: RequestLoad, within_s: float, policy: ChunkPolicy, *, progress: bool) -> bool:
         """Add the largest chunk with which the iteration takes at most `within_s`; the least one if it must progress.
@@ -68,7 +99,7 @@ class Draft:
         """
         pending, past = request.pending_tokens, request.computed_tokens
         tokens = largest_chunk(
-            lambda chunk: self._seconds_with_chunk(chunk, past), within_s,
+            lambda chunk: self.seconds_with_chunk(chunk, past), within_s,
             pending=pending, past=past, budget=policy.max_chunk_tokens - self.chunk_tokens, policy=policy,
         )  # fmt: skip
         if not tokens and progress:
@@ -82,17 +113,18 @@ class Draft:
         context = self._context + sum(request.context_tokens for request in requests)
         return self._predicted_s(self._prefill, self._batch + len(requests), context)
 
+    def seconds_with_chunk(self, tokens: int, past: int) -> float:
+        """What it would take with so many tokens of a prefill after so many others in it as well."""
+        return self._predicted_s((*self._prefill, (tokens, past)), self._batch, self._context)
+
     def plan(self, deadline_s: float, best_effort_s: float) -> IterationPlan | None:
         """Finish it; None when it holds no rows."""
-        if not self.rows:
+        if not self._decodes and not self._others:
             return None
         return IterationPlan(
-            self.instance.id, tuple(self.rows), self.seconds, best_effort_s, deadline_s, self.chunk_tokens,
+            self.instance.id, self._decodes, self._others, self.seconds, best_effort_s, deadline_s, self.chunk_tokens,
             self._pending_tokens,
         )  # fmt: skip
-
-    def _seconds_with_chunk(self, tokens: int, past: int) -> float:
-        return self._predicted_s((*self._prefill, (tokens, past)), self._batch, self._context)
 
     def _predicted_s(self, prefill: tuple[tuple[int, int], ...], batch: int, context: int) -> float:
         iteration_s = self.instance.estimator.iteration_s(

@@ -8,7 +8,9 @@ the same plans forward.
 from dataclasses import dataclass, field
 
 from llmhostd.compute.chunked_prefill import ChunkPolicy
-from llmhostd.compute.headroom import Agenda, Demand, HeadroomPolicy
+from llmhostd.compute.deadlines import DeadlinePolicy
+from llmhostd.compute.demand import Demand
+from llmhostd.compute.headroom import Agenda, HeadroomPolicy
 from llmhostd.compute.iteration_draft import Draft, IterationPlan
 from llmhostd.compute.workload import RequestLoad
 
@@ -19,6 +21,9 @@ class IterationPolicy:
 
     max_batch: int = 64
     """Requests per iteration at most; beyond it, those with the least headroom come first."""
+    mixed: bool = True
+    """Prefill chunks share iterations with decodes. False: an iteration is either the decodes of an instance or one of
+    its prefills, whichever has the least headroom, as in SLINFER (§VI-A)."""
     first_tokens_early: bool = True
     """A prefill runs ahead of decodes that have less headroom, if nobody will be late for it: first tokens come sooner
     and batches are fuller. False: strictly by least headroom, as SLINFER (§VI-A)."""
@@ -38,6 +43,7 @@ class IterationPolicy:
 class SchedulingPolicy:
     """What whoever plans iterations, or plays them forward, must agree on."""
 
+    deadlines: DeadlinePolicy = field(default_factory=DeadlinePolicy)
     headroom: HeadroomPolicy = field(default_factory=HeadroomPolicy)
     chunk: ChunkPolicy = field(default_factory=ChunkPolicy)
     iteration: IterationPolicy = field(default_factory=IterationPolicy)
@@ -71,10 +77,15 @@ def plan_for(
 ) -> IterationPlan | None:
     """Plan an iteration for the latency-sensitive requests of one instance, and what rides along."""
     decodes, prefills, best_effort = demand.decodes, demand.prefills, demand.best_effort
+    if not policy.iteration.mixed:
+        best_effort_s = 0.0
+        if demand.prefill_deadline_s < demand.decode_deadline_s:
+            decodes, prefills = [], _nearest(prefills, 1)
+        else:
+            prefills = []
     draft = Draft(demand.instance)
-    most = policy.iteration.max_batch
     if decodes:
-        draft.decode(_nearest(decodes, most - 1 if prefills else most))
+        _add_decodes(draft, demand, policy.iteration.max_batch - bool(prefills))
     rides = bool(best_effort) and best_effort_s > 0.0
     if not prefills and not rides:
         return draft.plan(demand.deadline_s, 0.0)
@@ -98,7 +109,7 @@ def best_effort_plan(demand: Demand, policy: SchedulingPolicy, within_s: float) 
     most = policy.iteration.max_batch
     if decodes:
         draft.decode(_nearest(decodes, most - 1 if prefills else most))
-    for request in _nearest(prefills, most - len(draft.rows)):
+    for request in _nearest(prefills, most - draft.size):
         if not draft.chunk_within(request, within_s, policy.chunk, progress=not draft.chunk_tokens):
             break
     return draft.plan(demand.best_effort_deadline_s, draft.seconds)
@@ -124,6 +135,14 @@ def describe(plan: IterationPlan, agenda: Agenda, now: float) -> str:
     return "; ".join(parts)
 
 
+def _add_decodes(draft: Draft, demand: Demand, most: int) -> None:
+    """Begin with an instance's decodes, as many as an iteration takes."""
+    if len(demand.decodes) <= most:
+        draft.begin(demand.batch)
+    else:
+        draft.decode(_nearest(demand.decodes, most))
+
+
 def _add_prefills(
     draft: Draft, demand: Demand, prefills: list[RequestLoad], now: float, within_s: float, policy: SchedulingPolicy
 ) -> tuple[bool, float]:
@@ -132,7 +151,7 @@ def _add_prefills(
     Returns whether all fit, and how long the iteration may take then. The first one progresses in any case if it is
     what the instance was chosen for; otherwise a decode that cannot bear it runs alone now and bears more next time.
     """
-    for request in _nearest(prefills, policy.iteration.max_batch - len(draft.rows)):
+    for request in _nearest(prefills, policy.iteration.max_batch - draft.size):
         deadline_s = request.deadline_s
         progress = not draft.chunk_tokens and deadline_s <= demand.decode_deadline_s
         if not draft.chunk_within(request, within_s, policy.chunk, progress=progress):
@@ -146,10 +165,10 @@ def _add_prefills(
 def _add_best_effort(draft: Draft, requests: list[RequestLoad], within_s: float, policy: SchedulingPolicy) -> None:
     """Add best-effort prefill chunks, then best-effort decodes, while the iteration takes at most `within_s`."""
     most = policy.iteration.max_batch
-    for request in _nearest([r for r in requests if not r.decoding], most - len(draft.rows)):
+    for request in _nearest([r for r in requests if not r.decoding], most - draft.size):
         if not draft.chunk_within(request, within_s, policy.chunk, progress=False):
             break
-    decodes = _nearest([r for r in requests if r.decoding], most - len(draft.rows))
+    decodes = _nearest([r for r in requests if r.decoding], most - draft.size)
     while decodes and draft.seconds_with_decodes(decodes) > within_s:
         decodes = decodes[: len(decodes) // 2]
     if decodes:
@@ -162,12 +181,32 @@ def _early_first_token(urgent: Demand, agenda: Agenda, now: float, policy: Sched
     if demand is None or demand is urgent:
         return None
     own_s = urgent.deadline_s - now - policy.headroom.reserve_s  # who is late already limits no slack, but goes first
+    least_s = _least_early_s(demand, policy)
+    if own_s <= 0.0 or own_s < least_s:
+        return None
     within_s = min(own_s, agenda.slack_s(now, policy.headroom, but=demand.instance.id))
-    plan = plan_for(demand, agenda, now, policy) if within_s > 0.0 else None
-    full = policy.chunk.max_chunk_tokens - policy.chunk.align_tokens
-    if plan is None or plan.chunk_tokens < min(plan.pending_tokens, full) or not plan.chunk_tokens:
+    if within_s <= 0.0 or within_s < least_s:
+        return None
+    plan = plan_for(demand, agenda, now, policy)
+    if plan is None or not plan.chunk_tokens or plan.chunk_tokens < min(plan.pending_tokens, _full_tokens(policy)):
         return None  # cut short for the others' sake: once they have run, more of it fits
     return plan if plan.predicted_s <= within_s else None
+
+
+def _least_early_s(demand: Demand, policy: SchedulingPolicy) -> float:
+    """What an iteration takes at least that would do for a first token ahead of its turn.
+
+    The prefill due next is in it whole, or as a full chunk; known without asking how long the others can wait.
+    """
+    first = min(demand.prefills, key=_deadline)
+    draft = Draft(demand.instance)
+    if demand.decodes and policy.iteration.mixed:
+        _add_decodes(draft, demand, policy.iteration.max_batch - 1)
+    return draft.seconds_with_chunk(min(first.pending_tokens, _full_tokens(policy)), first.computed_tokens)
+
+
+def _full_tokens(policy: SchedulingPolicy) -> int:
+    return policy.chunk.max_chunk_tokens - policy.chunk.align_tokens
 
 
 def _best_effort_turn(agenda: Agenda, now: float, policy: SchedulingPolicy, allowed_s: float) -> IterationPlan | None:

@@ -1,17 +1,15 @@
 """If this request joined, would its first token, or anybody's next one, be late? (SLINFER §VI-C, fig. 15.)
 
-Plays a copy of the node forward with the very functions that will schedule it, every iteration a little longer than
-predicted. Best-effort requests are left out: they yield. Only harm that the newcomer adds counts: who is late already,
-or would be as late without it, refuses nobody.
+Plays the node forward with the very functions that will schedule it, every iteration a little longer than predicted.
+Best-effort requests are left out: they yield. Only harm that the newcomer adds counts: who is late already, or would be
+as late without it, refuses nobody.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
-from llmhostd.compute.estimator import Estimator
-from llmhostd.compute.headroom import NEVER_S, Agenda
-from llmhostd.compute.iteration_draft import IterationPlan
-from llmhostd.compute.iteration_plan import SchedulingPolicy, next_plan
-from llmhostd.compute.workload import InstanceLoad, NodeLoad, RequestLoad
+from llmhostd.compute.iteration_plan import SchedulingPolicy
+from llmhostd.compute.shadow_play import Pace, Play, alone_s
+from llmhostd.compute.workload import NodeLoad, RequestLoad
 from llmhostd.domain.ids import InstanceId, RequestId
 
 TOLERANCE_S = 0.001
@@ -28,6 +26,9 @@ class ShadowPolicy:
     """Iterations take this many times longer while an instance of the node loads on the same cores."""
     growth_tokens: int = 64
     """In the steady state (case 3), every context has grown by up to this much."""
+    only_added_harm: bool = True
+    """Who is late already, or would be as late without the newcomer, refuses nobody. False: whoever is late does, as in
+    SLINFER, where a node that recovers from anything refuses everybody meanwhile."""
     max_steps: int = 200
     """Iterations played at most; what is not late by then passes."""
 
@@ -52,196 +53,110 @@ def validate(
 ) -> Verdict:
     """Try a newcomer on one instance of a node, which stays as it is.
 
-    The instance may still be loading (`ready_at_s`). Best-effort newcomers are always accepted: they wait.
+    The instance may still be loading (`ready_at_s`). Best-effort newcomers are always accepted: they wait. What is
+    cheap to know is asked first: its own prefill (case 1), then everybody's steady state (case 3), then the play.
     """
-    scheduling = scheduling or SchedulingPolicy()
-    start_s = max(now, node.busy_until_s)
+    start_s, instance = max(now, node.busy_until_s), node.instances[instance_id]
     arrived_s, deadline_s = newcomer.shape.arrived_s, newcomer.deadline_s
-    at_best_s = _alone_s(node.instances[instance_id], newcomer, start_s) - arrived_s
+    begins_s, own_s = max(start_s, instance.ready_at_s), alone_s(instance, newcomer)
     if not newcomer.latency_sensitive:
-        return Verdict(True, at_best_s, "best effort: runs in what is left")
-    share = _steady_share(node, instance_id, newcomer, policy)
+        return Verdict(True, begins_s + own_s - arrived_s, "best effort: runs in what is left")
+    at_best_s = begins_s + own_s * policy.pessimism
+    if at_best_s > deadline_s:
+        return _too_late(at_best_s, newcomer)
+    share = steady_share(node, instance_id, newcomer, policy)
     if share > 1.0:
-        return Verdict(False, at_best_s, f"everybody's next tokens would take {share:.0%} of the time that they have")
-    play = _Play(_pessimistic_copy(node, instance_id, newcomer, policy), start_s, policy, scheduling)
-    harmed = _play_out(play, _Baseline(node, start_s, now, policy, scheduling), newcomer)
-    first_s = play.first_token_s.get(newcomer.shape.id)
-    ttft_s = max(play.now if first_s is None else first_s, arrived_s + at_best_s) - arrived_s
+        because = f"everybody's next tokens would take {share:.0%} of the time that they have"
+        return Verdict(False, at_best_s - arrived_s, because)
+    future = _Future(node, start_s, now, policy, scheduling or SchedulingPolicy())
+    play = future.play((instance_id, newcomer))
+    harmed = _harm(play, future, newcomer)
+    came_s = play.newcomer_s
     if harmed:
-        return Verdict(False, ttft_s, harmed)
-    promised_s = deadline_s - arrived_s
-    if first_s is None or first_s > deadline_s:
-        return Verdict(False, ttft_s, f"its next token would come after {ttft_s:.2f} s or more, not {promised_s:.2f} s")
+        least_s = max(at_best_s, play.now if came_s is None else came_s)
+        return Verdict(False, least_s - arrived_s, harmed)
+    if came_s is None or came_s > deadline_s:
+        return _too_late(play.newcomer_at_best_s() if came_s is None else came_s, newcomer)
+    ttft_s, promised_s = came_s - arrived_s, deadline_s - arrived_s
     return Verdict(True, ttft_s, f"first token in {ttft_s:.2f} s of {promised_s:.2f} s; decodes fill {share:.0%}")
 
 
-class _Slower:
-    """An estimator that says a little more."""
-
-    __slots__ = ("_factor", "_iteration_s")
-
-    def __init__(self, estimator: Estimator, factor: float) -> None:
-        self._iteration_s, self._factor = estimator.iteration_s, factor
-
-    def iteration_s(self, *, prefill: tuple[tuple[int, int], ...], decode_batch: int, decode_context: int) -> float:
-        predicted_s = self._iteration_s(prefill=prefill, decode_batch=decode_batch, decode_context=decode_context)
-        return predicted_s * self._factor
-
-
-@dataclass(slots=True)
-class _Play:
-    """One possible future of a node."""
-
-    node: NodeLoad
-    now: float
-    policy: ShadowPolicy
-    scheduling: SchedulingPolicy
-    late: dict[tuple[RequestId, int], float] = field(default_factory=dict)
-    """(request, output index) -> how late that token came; in order of time."""
-    first_token_s: dict[RequestId, float] = field(default_factory=dict)
-    """When each request got its first token of this play."""
-    steps: int = 0
-    agenda: Agenda = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.agenda = Agenda(self.node)
-
-    def step(self) -> bool:
-        """Play one iteration, or wait for an instance to be loaded; False when nothing is left to do."""
-        if self.steps >= self.policy.max_steps:
-            return False
-        self.steps += 1
-        plan = next_plan(self.agenda, self.now, self.scheduling)
-        loading_until_s = min(
-            (one.ready_at_s for one in self.node.instances.values() if one.ready_at_s > self.now), default=NEVER_S
-        )
-        if plan is None:
-            self.now = loading_until_s
-            return loading_until_s < NEVER_S
-        slowdown = self.policy.loading_slowdown if loading_until_s < NEVER_S else 1.0
-        self.now += plan.predicted_s * slowdown
-        self._finish(plan)
-        return True
-
-    def in_time(self) -> bool:
-        """Whether earliest deadline first would meet every deadline from here on."""
-        return self.agenda.slack_s(self.now, self.scheduling.headroom, strict=True) >= 0.0
-
-    def tokens_out(self) -> dict[RequestId, int]:
-        """How much each request that is still there has said."""
-        return {
-            key: request.tokens_out for one in self.node.instances.values() for key, request in one.requests.items()
-        }
-
-    def _finish(self, plan: IterationPlan) -> None:
-        instance = self.node.instances[plan.instance_id]
-        instance.first_run_s = 0.0
-        for row in plan.rows:
-            request = instance.requests[row.request_id]
-            request.computed_tokens += row.tokens
-            if not row.sample:
-                continue
-            late_s = self.now - request.deadline_s
-            if late_s > 0.0:
-                self.late[row.request_id, request.tokens_out] = late_s
-            self.first_token_s.setdefault(row.request_id, self.now)
-            request.said(1, self.now)
-            if request.tokens_out >= request.shape.max_tokens:
-                del instance.requests[row.request_id]
-        self.agenda.touch(plan.instance_id)
-
-
-class _Baseline:
-    """The same future without the newcomer; played only when somebody is late with it, and only as far as needed."""
-
-    def __init__(
-        self, node: NodeLoad, start_s: float, now: float, policy: ShadowPolicy, scheduling: SchedulingPolicy
-    ) -> None:
-        self._node, self._start_s, self._now, self._policy, self._scheduling = node, start_s, now, policy, scheduling
-        self._play: _Play | None = None
-
-    def excuses(self, request_id: RequestId, index: int, late_s: float, until_s: float) -> bool:
-        """Whether that token would have been as late without the newcomer, or its request is late already."""
-        for instance in self._node.instances.values():
-            if request_id in instance.requests and instance.requests[request_id].deadline_s < self._now:
-                return True
-        if self._play is None:
-            copy = _pessimistic_copy(self._node, None, None, self._policy)
-            self._play = _Play(copy, self._start_s, self._policy, self._scheduling)
-        while self._play.now < until_s and self._play.step():
-            pass
-        return late_s <= self._play.late.get((request_id, index), 0.0) + TOLERANCE_S
-
-
-def _play_out(play: _Play, baseline: _Baseline, newcomer: RequestLoad) -> str:
-    """Play until the newcomer is late, or it has its token and nobody is in danger; say whom it harms ("": nobody).
-
-    Nobody is in danger when earliest deadline first would meet all deadlines from here on, or when everybody has got
-    one more token since the newcomer got its own.
-    """
-    looked_at, deadline_s, own_id = 0, newcomer.deadline_s, newcomer.shape.id
-    then: dict[RequestId, int] | None = None
-    while play.step():
-        for (request_id, index), late_s in list(play.late.items())[looked_at:]:
-            if request_id == own_id and index == newcomer.tokens_out:
-                return ""
-            if request_id == own_id or not baseline.excuses(request_id, index, late_s, play.now):
-                return f"the next token of {request_id} would be {late_s * 1000:.0f} ms late"
-        looked_at = len(play.late)
-        if own_id not in play.first_token_s:
-            if play.now > deadline_s:
-                return ""
-        elif then is None:
-            then = play.tokens_out()
-        if then is not None and (play.in_time() or all(now > then[key] for key, now in play.tokens_out().items())):
-            return ""
-    return ""
-
-
-def _alone_s(instance: InstanceLoad, newcomer: RequestLoad, start_s: float) -> float:
-    """When its next token would come at the earliest: as if nobody else were there."""
-    part = ((newcomer.pending_tokens, newcomer.computed_tokens),)
-    own_s = instance.estimator.iteration_s(prefill=part, decode_batch=0, decode_context=0)
-    return max(start_s, instance.ready_at_s) + instance.first_run_s + own_s
-
-
-def _pessimistic_copy(
-    node: NodeLoad, instance_id: InstanceId | None, newcomer: RequestLoad | None, policy: ShadowPolicy
-) -> NodeLoad:
-    """Copy the latency-sensitive part of a node, with the newcomer on its instance."""
-    copy = NodeLoad(node.busy_until_s)
-    for key, one in node.instances.items():
-        requests = {
-            request_id: replace(request) for request_id, request in one.requests.items() if request.latency_sensitive
-        }
-        if key == instance_id and newcomer is not None:
-            requests[newcomer.shape.id] = replace(newcomer)
-        if requests:
-            slower = _Slower(one.estimator, policy.pessimism)
-            copy.instances[key] = InstanceLoad(
-                key, slower, one.ready_at_s, one.first_run_s * policy.pessimism, requests
-            )
-        elif one.ready_at_s > node.busy_until_s:
-            copy.instances[key] = InstanceLoad(key, one.estimator, one.ready_at_s)
-    return copy
-
-
-def _steady_share(node: NodeLoad, instance_id: InstanceId, newcomer: RequestLoad, policy: ShadowPolicy) -> float:
+def steady_share(node: NodeLoad, instance_id: InstanceId, newcomer: RequestLoad, policy: ShadowPolicy) -> float:
     """Case 3: one decode iteration of every instance, as a share of TPOT_SLO, once all decode; > 1 is too much."""
-    share = 0.0
+    share, most = 0.0, policy.growth_tokens
     for key, one in node.instances.items():
         requests = [request for request in one.requests.values() if request.latency_sensitive]
         if key == instance_id:
             requests.append(newcomer)
         if not requests:
             continue
-        context = sum(
-            request.context_tokens + min(policy.growth_tokens, max(request.shape.max_tokens - request.tokens_out, 0))
-            for request in requests
-        )
-        tpot_s = min(request.shape.slo.tpot_s for request in requests)
-        decode_s = one.estimator.iteration_s(
-            prefill=(), decode_batch=len(requests), decode_context=context // len(requests)
-        )
+        context, tpot_s = 0, float("inf")
+        for request in requests:
+            shape, said = request.shape, request.tokens_out
+            context += shape.prompt_tokens + said + max(min(most, shape.max_tokens - said), 0)
+            tpot_s = min(tpot_s, shape.slo.tpot_s)
+        batch = len(requests)
+        decode_s = one.estimator.iteration_s(prefill=(), decode_batch=batch, decode_context=context // batch)
         share += decode_s * policy.pessimism / max(tpot_s, 1e-6)
     return share
+
+
+def _too_late(at_s: float, newcomer: RequestLoad) -> Verdict:
+    """Case 1."""
+    arrived_s = newcomer.shape.arrived_s
+    ttft_s, promised_s = at_s - arrived_s, newcomer.deadline_s - arrived_s
+    because = f"its next token would come after {ttft_s:.2f} s or more, not {promised_s:.2f} s"
+    return Verdict(False, ttft_s, because)
+
+
+class _Future:
+    """What the node would do; that without the newcomer is played only as far as somebody's lateness asks for it."""
+
+    def __init__(
+        self, node: NodeLoad, start_s: float, now: float, policy: ShadowPolicy, scheduling: SchedulingPolicy
+    ) -> None:
+        self._node, self._start_s, self._now, self._policy, self._scheduling = node, start_s, now, policy, scheduling
+        self._without: Play | None = None
+
+    def play(self, joins: tuple[InstanceId, RequestLoad] | None) -> Play:
+        """Begin to play, with or without the newcomer."""
+        policy = self._policy
+        pace = Pace(policy.pessimism, policy.loading_slowdown, policy.max_steps)
+        return Play(self._node, joins, self._start_s, pace, self._scheduling)
+
+    def excuses(self, request_id: RequestId, index: int, late_s: float, until_s: float) -> bool:
+        """Whether that token would have been as late without the newcomer, or its request is late already."""
+        if not self._policy.only_added_harm:
+            return False
+        for instance in self._node.instances.values():
+            if request_id in instance.requests and instance.requests[request_id].deadline_s < self._now:
+                return True
+        if self._without is None:
+            self._without = self.play(None)
+        while self._without.now < until_s and self._without.step():
+            pass
+        anyway_s = max(
+            (by_s for who, what, by_s in self._without.late if (who, what) == (request_id, index)), default=0.0
+        )
+        return late_s <= anyway_s + TOLERANCE_S
+
+
+def _harm(play: Play, future: _Future, newcomer: RequestLoad) -> str:
+    """Play until the newcomer cannot be in time, or it has its token and nobody is in danger any more.
+
+    Returns whom it harms (case 2); empty: nobody.
+    """
+    looked_at, own_id, deadline_s = 0, newcomer.shape.id, newcomer.deadline_s
+    while play.step():
+        for request_id, index, late_s in play.late[looked_at:]:
+            if request_id == own_id and index == newcomer.tokens_out:
+                return ""
+            if request_id == own_id or not future.excuses(request_id, index, late_s, play.now):
+                return f"the next token of {request_id} would be {late_s * 1000:.0f} ms late"
+        looked_at = len(play.late)
+        if play.newcomer_s is None:
+            if play.newcomer_at_best_s() > deadline_s:
+                return ""
+        elif play.nobody_in_danger():
+            return ""
+    return ""

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from llmhostd.compute.deadlines import AS_PROMISED, DeadlinePolicy
 from llmhostd.compute.estimator import Estimator
 from llmhostd.domain.ids import InstanceId, RequestId
 from llmhostd.domain.request import RequestShape, Tier
+
+NEVER_S = float("inf")
 
 
 @dataclass(slots=True)
@@ -25,6 +28,10 @@ class RequestLoad:
     """Output tokens ever streamed, counting those from before a move."""
     first_token_s: float | None = None
     """When the first of them came, as far as it came here; see `RequestShape.first_token_s` for before."""
+    last_token_s: float | None = None
+    """When the last of them came, likewise."""
+    deadlines: DeadlinePolicy = AS_PROMISED
+    """How its promise becomes deadlines."""
 
     @property
     def context_tokens(self) -> int:
@@ -47,32 +54,50 @@ class RequestLoad:
         return self.shape.tier is Tier.LATENCY_SENSITIVE
 
     @property
-    def deadline_s(self) -> float:
-        """When the next token is due.
-
-        ST + TTFT_SLO before the first token, and FT + TPOT_SLO * O after it came at FT. SLINFER's eq. 1 goes on from
-        ST + TTFT_SLO instead, so that an early first token is paid back by slow later ones; but whoever was promised a
-        time per output token counts it from the first token that he saw.
-        """
+    def pace_began_s(self) -> float:
+        """When its time per output token began to count: ST + TTFT_SLO (+ grace), or when its first token came."""
+        if self.tokens_out and self.deadlines.from_first_token:
+            first_s = self.shape.first_token_s if self.first_token_s is None else self.first_token_s
+            if first_s is not None:
+                return first_s
         shape = self.shape
-        first_s = shape.first_token_s if self.first_token_s is None else self.first_token_s
-        if first_s is None:
-            first_s = shape.arrived_s + shape.slo.ttft_s + shape.grace_s
-        return first_s + shape.slo.tpot_s * self.tokens_out
+        return shape.arrived_s + shape.slo.ttft_s + shape.grace_s
+
+    @property
+    def longest_gap_s(self) -> float:
+        """How long after the last token the next one is due at the latest; inf: no such bound."""
+        factor = self.deadlines.longest_gap_slo_factor
+        return factor * self.shape.slo.tpot_s if factor else NEVER_S
+
+    @property
+    def deadline_s(self) -> float:
+        """When the next token is due: by its pace (SLINFER eq. 1), and no later than the longest gap allows."""
+        due_s = self.pace_began_s + self.shape.slo.tpot_s * self.tokens_out
+        if self.tokens_out:
+            last_s = self.shape.last_token_s if self.last_token_s is None else self.last_token_s
+            if last_s is not None:
+                return min(due_s, last_s + self.longest_gap_s)
+        return due_s
 
     def headroom_s(self, now: float) -> float:
-        """How long the next token can wait (SLINFER eq. 1, counted from the first token once that came)."""
+        """How long the next token can wait (SLINFER eq. 1)."""
         return self.deadline_s - now
 
     def moved_shape(self) -> RequestShape:
         """Say what must be submitted elsewhere for it to go on where it is now."""
         first_s = self.shape.first_token_s if self.first_token_s is None else self.first_token_s
-        return msgspec.structs.replace(self.shape, tokens_out=self.tokens_out, first_token_s=first_s)
+        last_s = self.shape.last_token_s if self.last_token_s is None else self.last_token_s
+        return msgspec.structs.replace(
+            self.shape, tokens_out=self.tokens_out, first_token_s=first_s, last_token_s=last_s
+        )
 
     def said(self, tokens: int, at_s: float) -> None:
         """Take note of output tokens."""
-        if tokens and not self.tokens_out:
+        if not tokens:
+            return
+        if not self.tokens_out:
             self.first_token_s = at_s
+        self.last_token_s = at_s
         self.tokens_out += tokens
 
 

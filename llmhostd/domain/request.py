@@ -42,6 +42,8 @@ class RequestShape(Word):
     """Added to TTFT when the request had to wait for a cold start (SLINFER §IX-A)."""
     first_token_s: float | None = None
     """When its first token came, if it moved here after that: its TPOT is counted from then on."""
+    last_token_s: float | None = None
+    """When its last token came, if it moved here after that: the longest gap within a stream is counted from then."""
 
     @property
     def context_tokens(self) -> int:

@@ -4,6 +4,7 @@ Somebody who waits is admitted only with a place, memory and a passed shadow val
 unless the model itself breaks. Best effort is never refused for lateness.
 """
 
+from llmhostd.compute.deadlines import DeadlinePolicy
 from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.actions import HostAction, Refusal
 from llmhostd.domain.request import RequestShape
@@ -17,18 +18,26 @@ from llmhostd.host.routing import Routing
 class Admission:
     """Answers every arrival in the same step."""
 
-    def __init__(self, fleet: Fleet, routing: Routing, placement: Placement, policy: RefusalPolicy) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        routing: Routing,
+        placement: Placement,
+        policy: RefusalPolicy,
+        deadlines: DeadlinePolicy,
+    ) -> None:
         self._fleet = fleet
         self._routing = routing
         self._placement = placement
         self._policy = policy
+        self._deadlines = deadlines
 
     def arrived(self, shape: RequestShape, now: float) -> list[HostAction]:
         """Take a new request in, or refuse it."""
         unserved = self._unserved(shape, now)
         if unserved:
             return unserved
-        request = LiveRequest(RequestLoad(shape, tokens_out=shape.tokens_out))
+        request = LiveRequest(RequestLoad(shape, tokens_out=shape.tokens_out, deadlines=self._deadlines))
         model = self._fleet.models[shape.model]
         if self._routing.never_fits(model, request.load, now):
             return [too_large(shape)]

@@ -41,12 +41,12 @@ class HostMind:
         self.residency = Residency(self.fleet, self.budget, p.residency)
         offers = Offers(self.fleet, self.budget, self.residency, p.routing, p.packing, p.shadow, p.scheduling)
         self.consolidator = Consolidator(self.fleet, offers, self.residency, p.packing, p.preemption)
-        routing = Routing(self.fleet, self.budget, self.residency, offers, self.consolidator)
+        self.routing = Routing(self.fleet, self.budget, self.residency, offers, self.consolidator)
         self.placement = Placement(self.fleet, self.residency)
-        self.drain = Drain(self.fleet, routing, self.placement, self.residency)
-        self.best_effort = BestEffort(self.fleet, routing, self.placement, p.best_effort)
-        self.recovery = Recovery(self.fleet, routing, self.placement, p.recovery)
-        self.admission = Admission(self.fleet, routing, self.placement, p.refusal)
+        self.drain = Drain(self.fleet, self.routing, self.placement, self.residency)
+        self.best_effort = BestEffort(self.fleet, self.routing, self.placement, p.best_effort)
+        self.recovery = Recovery(self.fleet, self.routing, self.placement, p.recovery)
+        self.admission = Admission(self.fleet, self.routing, self.placement, p.refusal, p.scheduling.deadlines)
         self.catalogue = Catalogue(self.fleet, self.budget, self.residency, self.recovery, p.kv_demand)
         self._answers: dict[type, Callable[[Any, float], list[HostAction]]] = {
             events.ModelAdded: self.catalogue.added,

@@ -109,7 +109,9 @@ class NodeMind:
             gone = "is not loaded here" if one is None else "is being unloaded"
             return [events.ReturnRequest(request_id=request.id, because=f"{command.instance_id} {gone}")]
         one.rest_because = None
-        one.load.requests[request.id] = RequestLoad(request, 0, request.tokens_out)
+        one.load.requests[request.id] = RequestLoad(
+            request, tokens_out=request.tokens_out, deadlines=self.device.policy.deadlines
+        )
         self.where[request.id] = one.id
         self.agenda.touch(one.id)
         return []

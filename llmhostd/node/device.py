@@ -4,7 +4,7 @@ First whoever waits, by least headroom; then what makes later requests fast (mea
 back); then best-effort work. One thing at a time: until it is over, the answer is nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from llmhostd.compute.headroom import Agenda
@@ -12,7 +12,7 @@ from llmhostd.compute.iteration_draft import IterationPlan
 from llmhostd.compute.iteration_plan import SchedulingPolicy, describe, next_plan
 from llmhostd.domain.ids import InstanceId
 from llmhostd.domain.model import ModelState
-from llmhostd.domain.node_events import IterationDone, ResizeKv, RunIteration, RunProfileSample
+from llmhostd.domain.node_events import IterationDone, ResizeKv, RowPlan, RunIteration, RunProfileSample
 from llmhostd.node.instance import NodeInstance
 from llmhostd.node.kv_pools import Eviction, KvPools
 from llmhostd.node.states import Phase, Trigger
@@ -55,14 +55,15 @@ class Device:
         if plan is None:
             return None
         one = self.instances[plan.instance_id]
-        obstacle = self._room(one, plan)
+        rows = plan.rows
+        obstacle = self._room(one, rows)
         if obstacle is not None:
             return obstacle
         if waited_for:
             self._save_up(plan)
         self.plan = plan
         return self._run(one, RunIteration(
-            instance_id=one.id, rows=plan.rows, predicted_s=plan.predicted_s,
+            instance_id=one.id, rows=rows, predicted_s=plan.predicted_s,
             because=describe(plan, self.agenda, now),
         ))  # fmt: skip
 
@@ -134,8 +135,8 @@ class Device:
         self.agenda.touch(one.id)
         return RunProfileSample(instance_id=one.id, because=because)
 
-    def _room(self, one: NodeInstance, plan: IterationPlan) -> ResizeKv | Eviction | None:
-        obstacle = self.pools.room_for(one, {row.request_id: row.tokens for row in plan.rows})
+    def _room(self, one: NodeInstance, rows: Sequence[RowPlan]) -> ResizeKv | Eviction | None:
+        obstacle = self.pools.room_for(one, {row.request_id: row.tokens for row in rows})
         if isinstance(obstacle, ResizeKv):
             self.resizing = obstacle
         return obstacle

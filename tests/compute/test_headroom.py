@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodes import LinearEstimator, instance, node, request
 
-from llmhostd.compute.headroom import NEVER_S, Agenda, HeadroomPolicy, demand_of
+from llmhostd.compute.demand import demand_of
+from llmhostd.compute.headroom import Agenda, HeadroomPolicy
+from llmhostd.compute.workload import NEVER_S
 
 EXACT = HeadroomPolicy(reserve_s=0.0)
 

@@ -1,0 +1,191 @@
+"""What would a node do from now on, if nobody else came and everything took a little longer than predicted?
+
+Plays iterations by the very functions that the node plans them by. A play leaves the node as it is: requests are copied
+when they first change. While all decodes of an instance just get their next tokens, which is most of a play, only their
+sums are advanced (`Demand.after_decoding`) and the requests are owed their tokens until somebody must look at them.
+"""
+
+from dataclasses import dataclass, replace
+
+from llmhostd.compute.estimator import Estimator
+from llmhostd.compute.headroom import Agenda
+from llmhostd.compute.iteration_draft import IterationPlan
+from llmhostd.compute.iteration_plan import SchedulingPolicy, next_plan
+from llmhostd.compute.workload import NEVER_S, InstanceLoad, NodeLoad, RequestLoad
+from llmhostd.domain.ids import InstanceId, RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How slowly a play goes."""
+
+    pessimism: float
+    """Every iteration takes this many times the prediction."""
+    loading_slowdown: float
+    """Iterations take this many times longer while an instance of the node loads."""
+    max_steps: int
+    """Iterations played at most."""
+
+
+@dataclass(slots=True)
+class _Owed:
+    """Tokens that every decode of an instance got and that its requests do not know of."""
+
+    copied: bool = False
+    tokens: int = 0
+    last_s: float = 0.0
+
+
+class Play:
+    """One possible future of the latency-sensitive part of a node, with a newcomer or as it is."""
+
+    def __init__(
+        self,
+        node: NodeLoad,
+        joins: tuple[InstanceId, RequestLoad] | None,
+        start_s: float,
+        pace: Pace,
+        scheduling: SchedulingPolicy,
+    ) -> None:
+        self.now = start_s
+        self.late: list[tuple[RequestId, int, float]] = []
+        """(request, output index, how late that token came), in order of time."""
+        self.newcomer_s: float | None = None
+        """When the newcomer got its first token of this play."""
+        self._pace, self._scheduling = pace, scheduling
+        self._joined, self._newcomer = (joins[0], joins[1].shape.id) if joins else (InstanceId(""), RequestId(""))
+        self._node = _slower_copy(node, joins, pace)
+        self._agenda = Agenda(self._node)
+        self._owed = {key: _Owed() for key in self._node.instances}
+        self._loads_end_s = sorted(one.ready_at_s for one in self._node.instances.values() if one.ready_at_s > start_s)
+        self._unserved: dict[RequestId, None] = {}
+        self._steps_left = pace.max_steps
+
+    def step(self) -> bool:
+        """Play one iteration, or wait for an instance to be loaded; False when nothing is left to do."""
+        if not self._steps_left:
+            return False
+        self._steps_left -= 1
+        loads_end_s = self._loads_end_s
+        while loads_end_s and loads_end_s[0] <= self.now:
+            del loads_end_s[0]
+        plan = next_plan(self._agenda, self.now, self._scheduling)
+        if plan is not None:
+            self.now += plan.predicted_s * (self._pace.loading_slowdown if loads_end_s else 1.0)
+            self._finish(plan)
+            return True
+        if not loads_end_s or loads_end_s[0] == NEVER_S:
+            return False
+        self.now = loads_end_s[0]
+        return True
+
+    def newcomer_at_best_s(self) -> float:
+        """When the newcomer may have its token at the earliest: if from now on nobody else gets any device time."""
+        instance = self._node.instances[self._joined]
+        request = instance.requests[self._newcomer]
+        return max(self.now, instance.ready_at_s) + alone_s(instance, request)
+
+    def nobody_in_danger(self) -> bool:
+        """Whether all deadlines from here on are met, once the newcomer has its token.
+
+        By earliest deadline first; or else, when everybody has got one more token since the newcomer got its own.
+        """
+        return not self._unserved or self._agenda.slack_s(self.now, self._scheduling.headroom, strict=True) >= 0.0
+
+    def _finish(self, plan: IterationPlan) -> None:
+        instance = self._node.instances[plan.instance_id]
+        if not plan.others and self._only_decoded(plan, instance):
+            return
+        self._settle(instance)
+        instance.first_run_s = 0.0
+        requests, before_s = instance.requests, self.newcomer_s
+        for row in plan.rows:
+            request = requests[row.request_id]
+            request.computed_tokens += row.tokens
+            if row.sample:
+                self._said(request)
+                if request.tokens_out >= request.shape.max_tokens:
+                    del requests[row.request_id]
+        if before_s is None and self.newcomer_s is not None:
+            self._unserved = {key: None for one in self._node.instances.values() for key in one.requests}
+        self._agenda.touch(plan.instance_id)
+
+    def _only_decoded(self, plan: IterationPlan, instance: InstanceLoad) -> bool:
+        """Advance the sums of an instance all of whose decodes got a token, in time; False: look at each request."""
+        demand = self._agenda.demand(plan.instance_id)
+        batch = demand.batch
+        if len(batch.requests) >= self._scheduling.iteration.max_batch or self.now > batch.deadline_s:
+            return False  # not all of them are in it, or somebody is late
+        if self.newcomer_s is None and self._newcomer in instance.requests:
+            return False
+        after = demand.after_decoding(self.now)
+        if after is None:
+            return False
+        self._agenda.wants(after)
+        owed = self._owed[plan.instance_id]
+        owed.tokens += 1
+        owed.last_s = self.now
+        if self._unserved:
+            for request in batch.requests:
+                self._unserved.pop(request.shape.id, None)
+        return True
+
+    def _settle(self, instance: InstanceLoad) -> None:
+        """Let the requests of an instance know what they got, in copies of their own."""
+        owed = self._owed[instance.id]
+        if not owed.copied:
+            instance.requests = {key: replace(one) for key, one in instance.requests.items()}
+            owed.copied = True
+        if owed.tokens:
+            for request in instance.requests.values():
+                if request.decoding:
+                    request.computed_tokens += owed.tokens
+                    request.said(owed.tokens, owed.last_s)
+            owed.tokens = 0
+
+    def _said(self, request: RequestLoad) -> None:
+        """One request got its next token now."""
+        request_id = request.shape.id
+        late_s = self.now - request.deadline_s
+        if late_s > 0.0:
+            self.late.append((request_id, request.tokens_out, late_s))
+        request.said(1, self.now)
+        self._unserved.pop(request_id, None)
+        if request_id == self._newcomer and self.newcomer_s is None:
+            self.newcomer_s = self.now
+
+
+def alone_s(instance: InstanceLoad, request: RequestLoad) -> float:
+    """How long a request takes to its next token on an instance that has nothing else to do."""
+    part = ((request.pending_tokens, request.computed_tokens),)
+    return instance.first_run_s + instance.estimator.iteration_s(prefill=part, decode_batch=0, decode_context=0)
+
+
+class _Slower:
+    """An estimator that says a little more."""
+
+    __slots__ = ("_factor", "_iteration_s")
+
+    def __init__(self, estimator: Estimator, factor: float) -> None:
+        self._iteration_s, self._factor = estimator.iteration_s, factor
+
+    def iteration_s(self, *, prefill: tuple[tuple[int, int], ...], decode_batch: int, decode_context: int) -> float:
+        predicted_s = self._iteration_s(prefill=prefill, decode_batch=decode_batch, decode_context=decode_context)
+        return predicted_s * self._factor
+
+
+def _slower_copy(node: NodeLoad, joins: tuple[InstanceId, RequestLoad] | None, pace: Pace) -> NodeLoad:
+    """Picture the latency-sensitive part of a node, with the newcomer on its instance. Requests are not copied yet."""
+    picture = NodeLoad(node.busy_until_s)
+    joined, newcomer = joins or (None, None)
+    for key, one in node.instances.items():
+        requests = {request_id: request for request_id, request in one.requests.items() if request.latency_sensitive}
+        if newcomer is not None and key == joined:
+            requests[newcomer.shape.id] = newcomer
+        if requests:
+            slower = _Slower(one.estimator, pace.pessimism)
+            first_run_s = one.first_run_s * pace.pessimism
+            picture.instances[key] = InstanceLoad(key, slower, one.ready_at_s, first_run_s, requests)
+        elif one.ready_at_s > node.busy_until_s:
+            picture.instances[key] = InstanceLoad(key, one.estimator, one.ready_at_s)
+    return picture

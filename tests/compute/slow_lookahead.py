@@ -1,0 +1,113 @@
+"""Shadow validation with no shortcut: every request of a copy is stepped, and all is summed up anew for every step."""
+
+from dataclasses import replace
+
+from llmhostd.compute.headroom import Agenda
+from llmhostd.compute.iteration_plan import next_plan
+from llmhostd.compute.shadow_validation import TOLERANCE_S
+from llmhostd.compute.workload import InstanceLoad, NodeLoad
+
+NEVER_S = float("inf")
+
+
+class Slower:
+    def __init__(self, estimator, factor):
+        self.estimator, self.factor = estimator, factor
+
+    def iteration_s(self, **asked):
+        return self.estimator.iteration_s(**asked) * self.factor
+
+
+def picture(box, joined, newcomer, factor):
+    """Copy the latency-sensitive part; everything loads and runs a little more slowly."""
+    copy = NodeLoad(box.busy_until_s)
+    for key, one in box.instances.items():
+        requests = {name: replace(each) for name, each in one.requests.items() if each.latency_sensitive}
+        if key == joined:
+            requests[newcomer.shape.id] = replace(newcomer)
+        if requests or one.ready_at_s > box.busy_until_s:
+            slower = Slower(one.estimator, factor)
+            copy.instances[key] = InstanceLoad(key, slower, one.ready_at_s, one.first_run_s * factor, requests)
+    return copy
+
+
+class World:
+    def __init__(self, box, now, policy, scheduling):
+        self.box, self.now, self.policy, self.scheduling = box, now, policy, scheduling
+        self.steps, self.late, self.first_s = 0, [], {}
+
+    def requests(self):
+        return {name: each for one in self.box.instances.values() for name, each in one.requests.items()}
+
+    def step(self):
+        """Play one iteration; returns the tokens that came late as (request, index, seconds), None at the end."""
+        if self.steps == self.policy.max_steps:
+            return None
+        self.steps += 1
+        plan = next_plan(Agenda(self.box), self.now, self.scheduling)
+        loading = [one.ready_at_s for one in self.box.instances.values() if one.ready_at_s > self.now]
+        if plan is None:
+            if not loading or min(loading) == NEVER_S:
+                return None
+            self.now = min(loading)
+            return []
+        self.now += plan.predicted_s * (self.policy.loading_slowdown if loading else 1.0)
+        instance, late = self.box.instances[plan.instance_id], []
+        instance.first_run_s = 0.0
+        for row in plan.rows:
+            one = instance.requests[row.request_id]
+            one.computed_tokens += row.tokens
+            if row.sample:
+                late += [(row.request_id, one.tokens_out, self.now - one.deadline_s)] * (self.now > one.deadline_s)
+                self.first_s.setdefault(row.request_id, self.now)
+                one.said(1, self.now)
+                if one.tokens_out >= one.shape.max_tokens:
+                    del instance.requests[row.request_id]
+        self.late += late
+        return late
+
+
+def decodes_fill(box, joined, newcomer, policy):
+    """Case 3, from its definition."""
+    share = 0.0
+    for key, one in box.instances.items():
+        batch = [each for each in one.requests.values() if each.latency_sensitive]
+        batch += [newcomer] if key == joined else []
+        if batch:
+            grown = [r.context_tokens + min(policy.growth_tokens, r.shape.max_tokens - r.tokens_out) for r in batch]
+            seconds = one.estimator.iteration_s(
+                prefill=(), decode_batch=len(batch), decode_context=sum(grown) // len(batch)
+            )
+            share += seconds * policy.pessimism / min(r.shape.slo.tpot_s for r in batch)
+    return share
+
+
+def accepts(box, joined, newcomer, now, policy, scheduling):
+    """Say (whether it may join, when its next token comes or None)."""
+    if not newcomer.latency_sensitive:
+        return True, None
+    start_s, own = max(now, box.busy_until_s), newcomer.shape.id
+    if decodes_fill(box, joined, newcomer, policy) > 1.0:
+        return False, None
+    played = World(picture(box, joined, newcomer, policy.pessimism), start_s, policy, scheduling)
+    without = World(picture(box, None, None, policy.pessimism), start_s, policy, scheduling)
+    late_now = [key for one in box.instances.values() for key, each in one.requests.items() if each.deadline_s < now]
+    then = None
+    while (late := played.step()) is not None:
+        for name, index, seconds in late:
+            while without.now < played.now and without.step() is not None:
+                pass
+            anyway_s = max([s for n, i, s in without.late if (n, i) == (name, index)], default=0.0)
+            excused = name in late_now or seconds <= anyway_s + TOLERANCE_S
+            if name == own or not policy.only_added_harm or not excused:
+                return False, None
+        if own not in played.first_s:
+            if played.now > newcomer.deadline_s:
+                return False, None
+            continue
+        then = then or {name: each.tokens_out for name, each in played.requests().items()}
+        slack_s = Agenda(played.box).slack_s(played.now, scheduling.headroom, strict=True)
+        if slack_s >= 0.0 or all(each.tokens_out > then[name] for name, each in played.requests().items()):
+            break
+    came_s = played.first_s.get(own)
+    return came_s is not None and came_s <= newcomer.deadline_s, came_s
