@@ -30,3 +30,23 @@ def test_what_cannot_be_simulated_is_one_line(tmp_path: Path) -> None:
     assert "--memory: is 'lots'" in refused(*SMALL, "--memory", "lots", status=1)
     assert "cannot be read" in refused("simulate", "--trace", tmp_path / "absent.csv", status=1)
     assert "cannot be used" in refused("simulate", "--box", tmp_path / "absent.json", status=1)
+
+
+def test_an_experiment_is_repeated_from_published_profiles(tmp_path: Path) -> None:
+    times = {"prefill_ms": [[1, 20], [1024, 90]],
+             "decode_ms": [{"context_tokens": 512, "by_batch": [[1, 14], [8, 20]]}]}  # fmt: skip
+    profile = {"model": "llama-3.2-3b", "device": "gpu", "node": "a100-80g", **times}
+    (tmp_path / "profiles.json").write_text(json.dumps({"profiles": [profile]}))
+    (tmp_path / "trace.csv").write_text("arrival_s,model_id,input_tokens,output_tokens\n0,0,99,3\n1,1,99,3\n")
+    paper = ("simulate", "--trace", tmp_path / "trace.csv", "--profiles", tmp_path / "profiles.json", "--size", "3b")
+    done = llmhostd(*paper, "--cluster", "1gpu", "--policy", "slinfer", "--without", "watermark", "--json")
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    assert (outcome["policy"], outcome["models"], outcome["slo_met"], outcome["cold_starts"]) == ("slinfer", 2, 2, 2)
+    several = llmhostd(*paper, "--cluster", "1gpu", "--seeds", "2", "--noise", "0.1", "--assume", "keep_alive_s=9")
+    assert "SLO met      100.00%" in several.stdout and "seeds" in several.stdout
+    assert "'1tpu' is neither a file nor like" in refused(*paper, "--cluster", "1tpu", status=1)
+    assert "--size 160m has no published profile" in refused(*paper[:-1], "160m", status=1)
+    assert "nothing called" in llmhostd(*paper, "--assume", "keep=1").stderr
+    assert "--assume: Expected `float`" in refused(*paper, "--assume", "keep_alive_s=long", status=1)
+    assert "--profiles needs --trace" in refused("simulate", *paper[3:], status=1)
