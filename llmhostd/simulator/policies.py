@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from llmhostd.compute.chunked_prefill import ChunkPolicy
+from llmhostd.compute.deadlines import DeadlinePolicy
 from llmhostd.compute.estimator import CorrectionPolicy
 from llmhostd.compute.headroom import HeadroomPolicy
 from llmhostd.compute.iteration_plan import IterationPolicy, SchedulingPolicy
@@ -70,15 +71,16 @@ class Policies:
 def slinfer(assumptions: Assumptions) -> Policies:
     """Take the paper as written: whole prefills, L_min, keep-alive of a second, a worker per instance."""
     scheduling = SchedulingPolicy(
+        deadlines=DeadlinePolicy(from_first_token=False, longest_gap_slo_factor=0.0),
         headroom=HeadroomPolicy(reserve_s=0.0),
         chunk=ChunkPolicy(min_chunk_tokens=WHOLE_PROMPT_TOKENS, max_chunk_tokens=WHOLE_PROMPT_TOKENS, align_tokens=1),
-        iteration=IterationPolicy(max_batch=MOST_BATCH, first_tokens_early=False),
+        iteration=IterationPolicy(max_batch=MOST_BATCH, mixed=False, first_tokens_early=False),
     )
     keep = ResidencyPolicy(
         keep_resident_s=assumptions.keep_alive_s, keep_warm_s=assumptions.keep_alive_s, release_s=0.0
     )
     return Policies(
-        host=HostPolicies(residency=keep, shadow=ShadowPolicy(loading_slowdown=1.0)),
+        host=HostPolicies(residency=keep, shadow=ShadowPolicy(loading_slowdown=1.0, only_added_harm=False)),
         scheduling=scheduling,
         kv_demand=KvDemandPolicy(least_tokens=assumptions.least_kv_tokens),
         watermark=WatermarkPolicy(watermark=assumptions.watermark),
