@@ -36,10 +36,41 @@ class InstanceLoaded(Message):
     block_tokens: int
 
 
-class InstanceGone(Message):
-    """An unload completed, or a load failed."""
+class InstanceEmptied(Message):
+    """A rest destroyed what was there and gave its memory back; the instance is to be built again."""
 
     instance_id: InstanceId
+
+
+class InstanceBroken(Message):
+    """An instance failed without a request to blame and is being destroyed; `InstanceGone` follows."""
+
+    instance_id: InstanceId
+    because: str
+
+
+class InstanceGone(Message):
+    """An unload completed, or a load failed: nothing of it is held any more."""
+
+    instance_id: InstanceId
+
+
+class InstanceWeighed(Message):
+    """What the engine really holds for an instance now, and how many KV blocks several of its requests share."""
+
+    instance_id: InstanceId
+    held_bytes: int
+    """Beside KV."""
+    kv_blocks: int
+    shared_blocks: int
+    """Blocks that the requests' tables name beyond once: a block in three tables counts two."""
+
+
+class BudgetChanged(Message):
+    """What instances on this node may hold together is now this."""
+
+    memory_bytes: int
+    because: str
 
 
 class PrefixMatched(Message):
@@ -57,11 +88,20 @@ class IterationDone(Message):
     rows: tuple[RowDone, ...]
 
 
+class IterationFailed(Message):
+    """The device is free again, and the engine computed nothing of the iteration."""
+
+    instance_id: InstanceId
+    duration_s: float
+    because: str
+
+
 class KvResized(Message):
-    """A resize completed (or failed and left the old size). Heard after every `ResizeKv`, before the next idle."""
+    """A resize completed, or failed: `kv_blocks` is what the engine has then. Heard after every `ResizeKv`."""
 
     instance_id: InstanceId
     kv_blocks: int
+    took_s: float = 0.0
 
 
 class ProfileUpdated(Message):
@@ -80,9 +120,14 @@ class DeviceIdle(Message):
 NodeEvent = (
     NodeCommand
     | InstanceLoaded
+    | InstanceEmptied
+    | InstanceBroken
     | InstanceGone
+    | InstanceWeighed
+    | BudgetChanged
     | PrefixMatched
     | IterationDone
+    | IterationFailed
     | KvResized
     | ProfileUpdated
     | DeviceIdle
@@ -102,7 +147,10 @@ class RunIteration(Message):
 
 
 class ResizeKv(Message):
-    """Grow or shrink an instance's KV pool. Shrinking never drops a live block."""
+    """Grow or shrink an instance's KV pool. Shrinking never drops a live block.
+
+    The instance computes nothing until `KvResized`; others may.
+    """
 
     instance_id: InstanceId
     kv_blocks: int
@@ -110,14 +158,14 @@ class ResizeKv(Message):
 
 
 class BeginLoad(Message):
-    """Build and compile in the background."""
+    """Build and compile in the background; one at a time per node."""
 
     instance_id: InstanceId
     because: str
 
 
 class BeginRest(Message):
-    """Destroy and recompile in the background."""
+    """Destroy in the background, and say so (`InstanceEmptied`): `BeginLoad` follows when nobody needs the builder."""
 
     instance_id: InstanceId
     because: str
@@ -125,6 +173,13 @@ class BeginRest(Message):
 
 class BeginUnload(Message):
     """Destroy."""
+
+    instance_id: InstanceId
+    because: str
+
+
+class AbandonLoad(Message):
+    """A load that can never fit: tell the host that it failed."""
 
     instance_id: InstanceId
     because: str
@@ -154,6 +209,13 @@ class DropRequest(Message):
     because: str
 
 
+class FailRequest(Message):
+    """Its iterations failed again after it was given back once: free what it holds; nobody should try it again."""
+
+    request_id: RequestId
+    because: str
+
+
 class ReturnRequest(Message):
     """Evict: free what a request holds and give it back to the host, to be placed again with its tokens."""
 
@@ -167,8 +229,10 @@ NodeAction = (
     | BeginLoad
     | BeginRest
     | BeginUnload
+    | AbandonLoad
     | RunProfileSample
     | ReportProfile
     | DropRequest
+    | FailRequest
     | ReturnRequest
 )

@@ -55,6 +55,8 @@ class InstanceReported(Message):
     kv_used_bytes: int
     took_s: float = 0.0
     because: str = ""
+    block_tokens: int = 0
+    """Tokens per KV block, as its engine has it; 0: not known, nothing is loaded."""
 
 
 class LoadFailed(Message):
@@ -116,6 +118,22 @@ class NodeMemoryChanged(Message):
     because: str
 
 
+class NodeMemoryReported(Message):
+    """What the instances on a node hold together. Bytes; sent when they changed, a few times a second at most."""
+
+    node_id: NodeId
+    budget_bytes: int
+    """What they may hold."""
+    promised_bytes: int
+    """What they will hold once everything that was decided is done (SLINFER §VII-C)."""
+    held_bytes: int
+    """What they may hold at this moment."""
+    used_bytes: int
+    """Of it: weights, and KV blocks that requests own."""
+    scaling_s: float
+    """Seconds spent in resizing KV pools since the worker began."""
+
+
 class NodeDown(Message):
     """A worker died, and everything on it."""
 
@@ -135,4 +153,5 @@ NodeReport = (
     | RequestFailed
     | NodeUp
     | NodeMemoryChanged
+    | NodeMemoryReported
 )

@@ -70,6 +70,16 @@ class NodeSnapshot(Word):
     """What is slow or off on this node, and why (`EngineFacts.caveats`, as its `NodeUp` brought them)."""
     draining: bool = False
     """Nothing new goes there; what runs moves elsewhere or ends."""
+    budget_bytes: int = 0
+    """What its instances may hold together now, as the node itself says; so are the next four."""
+    promised_bytes: int = 0
+    """What they will hold once everything that was decided is done (SLINFER §VII-C)."""
+    held_bytes: int = 0
+    """What they may hold at this moment."""
+    used_bytes: int = 0
+    """Of it: weights, and KV blocks that requests own."""
+    scaling_s: float = 0.0
+    """Seconds spent in resizing KV pools since its worker began."""
 
 
 class InstanceSnapshot(Word):

@@ -16,7 +16,7 @@ from llmhostd.domain.request import FinishReason, Sampling
 from llmhostd.engines.batch import flatten
 from llmhostd.engines.interface import EngineInstance, Floats
 from llmhostd.engines.sampling import TokenSampler, draw_tokens, token_logprobs
-from llmhostd.memory.kv_blocks import KvBlocks
+from llmhostd.memory.kv_blocks import KvBlocks, KvExhaustedError
 
 _BORROWER = RequestId("")
 
@@ -66,6 +66,11 @@ class Runner:
     def kv_used_bytes(self) -> int:
         """What requests own of it; cached prefixes are given away when needed and do not count."""
         return self._blocks.owned * self.instance.kv_bytes_per_block
+
+    @property
+    def shared_blocks(self) -> int:
+        """KV blocks that requests have in common, beyond once."""
+        return self._blocks.shared
 
     def submit(self, request_id: RequestId, context: Sequence[int], sampling: Sampling, tokens_out: int = 0) -> int:
         """Take in a request; returns how many tokens of its context are computed already (a cached prefix).
@@ -128,30 +133,35 @@ class Runner:
         return matched
 
     def resize(self, kv_blocks: int) -> None:
-        """Grow or shrink the KV cache. Raises EngineError, with the old size kept, if that cannot be done."""
-        if kv_blocks >= self._blocks.capacity:
-            self.instance.resize_kv(kv_blocks)
-            self._blocks.resize(kv_blocks)
-        else:
-            moves = self._blocks.resize(kv_blocks)
+        """Grow or shrink the KV cache.
+
+        Raises KvExhaustedError if requests own more, or whatever the engine raises. What the engine really has then is
+        believed: the old size, or the new one where it failed only afterwards. See `intact` for a third.
+        """
+        moves = self._blocks.moves_for(kv_blocks)
+        try:
             self.instance.resize_kv(kv_blocks, moves)
+        finally:
+            if self.instance.kv_blocks == kv_blocks:
+                self._blocks.resize(kv_blocks)
+
+    @property
+    def intact(self) -> bool:
+        """Whether the engine has as many blocks as the tables speak of; if not, its KV cannot be trusted."""
+        return self.instance.kv_blocks == self._blocks.capacity
 
     @contextmanager
     def borrow_blocks(self, count: int) -> Iterator["array[int]"]:
-        """Lend blocks that hold nothing, for measuring; the KV cache grows for it where needed, and shrinks back.
-
-        Raises EngineError if it cannot grow.
-        """
-        before = self._blocks.capacity
-        lacking = max(0, count - (before - self._blocks.owned - self._blocks.cached))
-        self.resize(before + lacking)
+        """Lend up to `count` blocks that no request owns, for measuring. Raises KvExhaustedError if there is none."""
+        lent = min(count, self._blocks.spare)
+        if not lent:
+            raise KvExhaustedError(f"no KV block to measure with: requests own all {self._blocks.capacity}")
         self._blocks.open(_BORROWER, array("q"))
-        self._blocks.extend(_BORROWER, count * self.instance.block_tokens)
+        self._blocks.extend(_BORROWER, lent * self.instance.block_tokens)
         try:
             yield self._blocks.table(_BORROWER)
         finally:
             self._blocks.close(_BORROWER)
-            self.resize(before)
 
     def check(self) -> None:
         """Raise AssertionError unless what must always hold, holds."""

@@ -69,6 +69,7 @@ class HostMind:
             reports.RequestFailed: self._request_failed,
             reports.NodeUp: self.recovery.node_up,
             reports.NodeDown: self.recovery.node_down,
+            reports.NodeMemoryReported: self._memory_reported,
         }
 
     def step(self, event: HostEvent, now: float) -> list[HostAction]:
@@ -138,6 +139,11 @@ class HostMind:
         self.residency.reported(instance, event.state, now)
         return self.residency.settle(instance, now, f"{instance.id} reported its size")
 
+    def _memory_reported(self, event: reports.NodeMemoryReported, now: float) -> list[HostAction]:  # noqa: ARG002
+        """Keep it to be looked at; what the host decides by are its own sums."""
+        self.fleet.nodes[event.node_id].memory = event
+        return []
+
     def _profile_progressed(self, event: reports.ProfileProgressed, now: float) -> list[HostAction]:  # noqa: ARG002
         instance = self.fleet.instances.get(event.instance_id)
         if instance is not None:
@@ -167,4 +173,4 @@ def _frees(event: HostEvent) -> bool:
     """
     if isinstance(event, reports.IterationReported):
         return any(row.finish for row in event.rows)
-    return not isinstance(event, reports.RequestReturned)
+    return not isinstance(event, reports.RequestReturned | reports.NodeMemoryReported)

@@ -13,6 +13,7 @@ from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId, RequestId, ShapeKey
 from llmhostd.domain.model import ModelSpec
 from llmhostd.domain.profile import Profile
+from llmhostd.domain.reports import NodeMemoryReported
 from llmhostd.host.instance import Instance
 from llmhostd.host.request import LiveRequest
 from llmhostd.host.waiting import Waiting
@@ -42,6 +43,8 @@ class NodeRecord:
     restarts: int = 0
     caveats: tuple[str, ...] = ()
     """What its engine says is slow or off there."""
+    memory: NodeMemoryReported | None = None
+    """What it last said of its memory; None: nothing yet."""
     awaiting: dict[InstanceId, None] = field(default_factory=dict)
     """Instances whose promise is not yet granted, first come first."""
     leaving: dict[RequestId, InstanceId] = field(default_factory=dict)

@@ -50,6 +50,7 @@ class Recovery:
         node.load.busy_until_s = now
         node.up = True
         node.caveats = event.caveats
+        node.memory = None
         return actions + self.refuse_too_large(now)
 
     def node_down(self, event: NodeDown, now: float) -> list[HostAction]:

@@ -36,7 +36,7 @@ def snapshot(fleet: Fleet, now: float) -> MindSnapshot:
 
 def _node(fleet: Fleet, node: NodeRecord, now: float) -> NodeSnapshot:
     recent = [each for each in node.recent if each[0] > now - RECENT_S]
-    instances = list(fleet.instances_on(node))
+    instances, memory = list(fleet.instances_on(node)), node.memory
     measuring = [f"{each.model} {each.measuring}" for each in instances if each.measuring]
     return NodeSnapshot(
         id=node.spec.id,
@@ -56,6 +56,11 @@ def _node(fleet: Fleet, node: NodeRecord, now: float) -> NodeSnapshot:
         restarts=node.restarts,
         profiling=measuring[0] if measuring else "",
         caveats=node.caveats,
+        budget_bytes=memory.budget_bytes if memory else node.held.capacity_bytes,
+        promised_bytes=memory.promised_bytes if memory else 0,
+        held_bytes=memory.held_bytes if memory else 0,
+        used_bytes=memory.used_bytes if memory else 0,
+        scaling_s=memory.scaling_s if memory else 0.0,
     )
 
 

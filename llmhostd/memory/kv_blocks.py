@@ -68,6 +68,16 @@ class KvBlocks:
         return len(self._references)
 
     @property
+    def shared(self) -> int:
+        """Blocks that tables name beyond once: a block in three tables counts two."""
+        return sum(len(table.blocks) for table in self._tables.values()) - len(self._references)
+
+    @property
+    def spare(self) -> int:
+        """Blocks that can be had without a larger cache: free ones, and cached ones that would be given away."""
+        return len(self._free) + len(self._cached)
+
+    @property
     def cached(self) -> int:
         """Blocks that nobody owns and that would be given away when needed."""
         return len(self._cached)
@@ -107,10 +117,9 @@ class KvBlocks:
         """Make room for the first `tokens` context tokens. Raises KvExhaustedError, with nothing taken."""
         table = self._tables[request_id].blocks
         lacking = -(-tokens // self.block_tokens) - len(table)
-        if lacking > len(self._free) + len(self._cached):
+        if lacking > self.spare:
             raise KvExhaustedError(
-                f"{request_id} needs {lacking} more KV blocks, {len(self._free) + len(self._cached)}"
-                f" of {self.capacity} can be had"
+                f"{request_id} needs {lacking} more KV blocks, {self.spare} of {self.capacity} can be had"
             )
         for _ in range(lacking):
             block = self._take()
@@ -142,27 +151,37 @@ class KvBlocks:
             else:
                 heappush(self._free, block)
 
-    def resize(self, capacity: int) -> tuple[tuple[int, int], ...]:
-        """Change the number of blocks. Returns the copies (from, to) to make before the tail is given back.
+    def moves_for(self, capacity: int) -> tuple[tuple[int, int], ...]:
+        """Return the copies (from, to) to make before the number of blocks may become `capacity`; changes nothing.
 
-        Shrinking gives away cached blocks first. Raises KvExhaustedError, with nothing changed, when `capacity` is less
-        than what requests own.
+        Shrinking gives away cached blocks first. Raises KvExhaustedError when `capacity` is less than what requests
+        own.
         """
         if capacity < self.owned:
             raise KvExhaustedError(f"cannot shrink to {capacity} KV blocks: requests own {self.owned}")
-        while self.owned + self.cached > capacity:
-            heappush(self._free, self._evict())
-        old, self.capacity = self.capacity, capacity
-        if capacity >= old:
-            self._free.extend(range(old, capacity))
-            heapify(self._free)
+        if capacity >= self.capacity:
             return ()
-        self._free = [block for block in self._free if block < capacity]
+        given_away = list(self._cached)[: self._surplus(capacity)]
+        kept = (*self._references, *list(self._cached)[len(given_away) :])
+        holes = sorted(block for block in (*self._free, *given_away) if block < capacity)
+        return tuple(zip(sorted(block for block in kept if block >= capacity), holes, strict=False))
+
+    def resize(self, capacity: int) -> None:
+        """Change the number of blocks, once the copies of `moves_for(capacity)` are made. Raises as that does."""
+        moves = dict(self.moves_for(capacity))
+        for _ in range(self._surplus(capacity)):
+            heappush(self._free, self._evict())
+        self._free += range(self.capacity, capacity)
+        taken = set(moves.values())
+        self._free = [block for block in self._free if block < capacity and block not in taken]
         heapify(self._free)
-        stranded = sorted(block for held in (self._references, self._cached) for block in held if block >= capacity)
-        moves = {block: heappop(self._free) for block in stranded}
-        self._rename(moves)
-        return tuple(moves.items())
+        self.capacity = capacity
+        if moves:
+            self._rename(moves)
+
+    def _surplus(self, capacity: int) -> int:
+        """Cached blocks that do not fit into a capacity."""
+        return max(0, self.owned + self.cached - capacity)
 
     def _rename(self, moves: dict[int, int]) -> None:
         for table in self._tables.values():

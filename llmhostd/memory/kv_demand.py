@@ -30,8 +30,8 @@ class KvDemandPolicy:
     """What to expect of requests whose output length nobody knows. Tokens."""
 
     least_tokens: int = 512
-    """L_min: room that every running instance has. Small, because growing costs under a millisecond here; the paper,
-    whose pools are copied to grow, takes the whole context length."""
+    """L_min: room that every running instance has; 0: none. Small, because growing costs under a millisecond here; the
+    paper, whose pools are copied to grow, takes the whole context length (4096)."""
     first_mean_output_tokens: int = 64
     """The mean output length before any request has finished."""
     remembered_outputs: int = 64
@@ -71,8 +71,16 @@ def demand_bytes(
 
 
 def demand_blocks(
-    requests: Iterable[GrowingRequest], block_tokens: int, policy: KvDemandPolicy, mean_output_tokens: float
+    requests: Iterable[GrowingRequest],
+    block_tokens: int,
+    policy: KvDemandPolicy,
+    mean_output_tokens: float,
+    *,
+    shared_blocks: int = 0,
 ) -> int:
-    """Return M_require in KV blocks; every request's last block counts whole."""
+    """Return M_require in KV blocks; every request's last block counts whole.
+
+    `shared_blocks`: what the requests' tables name beyond once, because they begin alike.
+    """
     blocks = sum(-(-expected_tokens(request, mean_output_tokens) // block_tokens) for request in requests)
-    return max(blocks, -(-policy.least_tokens // block_tokens))
+    return max(blocks - shared_blocks, -(-policy.least_tokens // block_tokens))

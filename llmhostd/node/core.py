@@ -1,8 +1,7 @@
 """One device's mind: whose iteration is next, how big is its prefill chunk, what is loaded when?
 
 `step(event, now) -> actions`. Events that speak of requests or instances which are gone are late news and change
-nothing. Nothing is lost: a request leaves by finishing, by being cancelled (`DropRequest`), or back to the host
-(`ReturnRequest`), each exactly once.
+nothing. Nothing is lost: see `node.requests`.
 """
 
 from collections.abc import Callable
@@ -11,20 +10,23 @@ from typing import Any
 from llmhostd.compute.estimator import CorrectionPolicy, ProfiledEstimator
 from llmhostd.compute.headroom import Agenda
 from llmhostd.compute.iteration_plan import SchedulingPolicy
-from llmhostd.compute.workload import NodeLoad, RequestLoad
+from llmhostd.compute.workload import NodeLoad
 from llmhostd.domain import commands
 from llmhostd.domain import node_events as events
 from llmhostd.domain.hardware import NodeSpec
-from llmhostd.domain.ids import InstanceId, RequestId
+from llmhostd.domain.ids import InstanceId
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.node_events import NodeAction, NodeEvent
 from llmhostd.domain.profile import Profile
+from llmhostd.domain.reports import NodeMemoryReported
 from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.memory.kv_watermark import WatermarkPolicy
 from llmhostd.node.device import Device
 from llmhostd.node.instance import NodeInstance
 from llmhostd.node.kv_pools import Eviction, KvPools
 from llmhostd.node.lifecycle import Lifecycle
+from llmhostd.node.memory import NodeMemory
+from llmhostd.node.requests import Requests
 from llmhostd.node.states import Phase, Trigger
 
 
@@ -43,16 +45,12 @@ class NodeMind:
         self.spec = spec
         self.load = NodeLoad()
         self.instances: dict[InstanceId, NodeInstance] = {}
-        self.where: dict[RequestId, InstanceId] = {}
-        """Every request on this node, and its instance."""
-        self.leaving: dict[RequestId, events.DropRequest | events.ReturnRequest] = {}
-        """Requests of the running iteration that were cancelled or recalled, and how they leave when it ends."""
-        pools = KvPools(
-            spec.memory_bytes, self.instances, kv_demand or KvDemandPolicy(), watermark or WatermarkPolicy()
-        )
+        self.memory = NodeMemory(spec.memory_bytes, self.instances)
+        pools = KvPools(self.memory, self.instances, kv_demand or KvDemandPolicy(), watermark or WatermarkPolicy())
         self.agenda = Agenda(self.load)
         self.device = Device(self.instances, self.agenda, pools, scheduling or SchedulingPolicy())
-        self.lifecycle = Lifecycle(self.instances)
+        self.lifecycle = Lifecycle(self.instances, self.memory)
+        self.requests = Requests(self.instances, self.device, self.lifecycle)
         self._correction = correction or CorrectionPolicy()
         self._now = 0.0
 
@@ -67,13 +65,24 @@ class NodeMind:
         one = self.instances.get(instance_id)
         return None if one is None or one.estimator is None else one.estimator.profile
 
+    def memory_report(self) -> NodeMemoryReported:
+        """Say what the instances hold together."""
+        return NodeMemoryReported(
+            node_id=self.spec.id,
+            budget_bytes=self.memory.budget_bytes,
+            promised_bytes=self.memory.promised.owned_bytes,
+            held_bytes=self.memory.held.owned_bytes,
+            used_bytes=self.memory.used_bytes(),
+            scaling_s=self.device.scaling_s,
+        )
+
     def _load(self, command: commands.LoadInstance) -> list[NodeAction]:
         if command.instance_id not in self.instances:
             estimator = ProfiledEstimator(command.profile, self._correction) if command.profile else None
-            one = NodeInstance.ordered(command, estimator)
+            one = NodeInstance.ordered(command, estimator, self.spec.block_tokens)
             self.instances[one.id] = one
             self.load.instances[one.id] = one.load
-            self.lifecycle.look_at(one)
+            self._changed(one)
         return []
 
     def _rest(self, command: commands.RestInstance) -> list[NodeAction]:
@@ -98,79 +107,74 @@ class NodeMind:
         return []
 
     def _submit(self, command: commands.SubmitRequest) -> list[NodeAction]:
-        request = command.request
-        if request.id in self.leaving:
-            because = "its predecessor still computes"
-            return [events.ReturnRequest(request_id=request.id, because=because)]
-        if request.id in self.where:
-            return []
-        one = self.instances.get(command.instance_id)
-        if one is None or one.phase is Phase.UNLOADING or one.unload_because is not None:
-            gone = "is not loaded here" if one is None else "is being unloaded"
-            return [events.ReturnRequest(request_id=request.id, because=f"{command.instance_id} {gone}")]
-        one.rest_because = None
-        one.load.requests[request.id] = RequestLoad(
-            request, tokens_out=request.tokens_out, deadlines=self.device.policy.deadlines
-        )
-        self.where[request.id] = one.id
-        self.agenda.touch(one.id)
-        return []
+        return self.requests.submit(command)
 
     def _cancel(self, command: commands.CancelRequest) -> list[NodeAction]:
-        return self._leave(events.DropRequest(request_id=command.request_id, because=command.because))
+        return self.requests.leave(events.DropRequest(request_id=command.request_id, because=command.because))
 
     def _recall(self, command: commands.RecallRequest) -> list[NodeAction]:
-        if command.request_id in self.leaving:
+        if command.request_id in self.requests.leaving:
             return []
-        return self._leave(events.ReturnRequest(request_id=command.request_id, because=command.because))
-
-    def _leave(self, way: events.DropRequest | events.ReturnRequest) -> list[NodeAction]:
-        """Let a request go, now or when the iteration that computes it ends."""
-        if way.request_id not in self.where:
-            return []
-        if self._in_flight(way.request_id):
-            self.leaving[way.request_id] = way
-            return []
-        self._forget(way.request_id)
-        return [way]
+        return self.requests.leave(events.ReturnRequest(request_id=command.request_id, because=command.because))
 
     def _loaded(self, event: events.InstanceLoaded) -> list[NodeAction]:
         one = self.instances.get(event.instance_id)
-        if one is None or one.phase not in (Phase.LOADING, Phase.RESTING):
+        if one is None or one.phase is not Phase.LOADING:
             return []
-        one.move(Trigger.LOADED)
-        one.held_bytes, one.kv_blocks = event.held_bytes, 0
-        one.block_bytes, one.block_tokens = event.kv_bytes_per_block, event.block_tokens
-        if one.estimator is not None:
-            one.load.ready_at_s, one.load.first_run_s = self._now, one.estimator.profile.first_run_s
+        one.loaded(event)
         self.lifecycle.completed(one.id)
-        self.lifecycle.look_at(one)
         self.device.memory_came_free()
-        self.agenda.touch(one.id)
+        self._changed(one)
         return []
 
+    def _emptied(self, event: events.InstanceEmptied) -> list[NodeAction]:
+        one = self.instances.get(event.instance_id)
+        if one is not None and one.phase is Phase.RESTING:
+            one.emptied_out()
+            self.device.memory_came_free()
+            self._changed(one)
+        return []
+
+    def _broken(self, event: events.InstanceBroken) -> list[NodeAction]:
+        """Its memory is held until it is gone; its requests need not wait for that."""
+        one = self.instances.get(event.instance_id)
+        if one is None or not one.computes:
+            return []
+        back = self.requests.all_leave(one, event.because)
+        one.move(Trigger.BROKE)
+        self.device.lost(one.id)
+        self._changed(one)
+        return back
+
     def _gone(self, event: events.InstanceGone) -> list[NodeAction]:
-        one = self.instances.pop(event.instance_id, None)
+        one = self.instances.get(event.instance_id)
         if one is None:
             return []
-        del self.load.instances[one.id]
+        back = self.requests.all_leave(one, f"{one.id} is gone")
+        del self.instances[one.id], self.load.instances[one.id]
+        self.memory.forget(one)
         self.lifecycle.completed(one.id)
         self.device.lost(one.id)
         self.agenda.touch(one.id)
-        because = f"{one.id} is gone"
-        back: list[NodeAction] = []
-        for request_id in one.load.requests:
-            del self.where[request_id]
-            way = self.leaving.pop(request_id, None)
-            back.append(way or events.ReturnRequest(request_id=request_id, because=because))
         return back
 
+    def _weighed(self, event: events.InstanceWeighed) -> list[NodeAction]:
+        """Believe the engine rather than the books. Of a resize under way its own end tells."""
+        one = self.instances.get(event.instance_id)
+        if one is not None and one.computes:
+            one.held_bytes, one.shared_blocks = event.held_bytes, event.shared_blocks
+            if not one.resizing and one.kv_blocks != event.kv_blocks:
+                self.memory.resized(one, event.kv_blocks)
+            self.memory.refresh(one)
+        return []
+
+    def _budget(self, event: events.BudgetChanged) -> list[NodeAction]:
+        self.memory.set_budget(event.memory_bytes)
+        self.device.memory_came_free()
+        return []
+
     def _prefix(self, event: events.PrefixMatched) -> list[NodeAction]:
-        request = self._request(event.request_id)
-        if request is not None:
-            cached = min(event.cached_tokens, request.context_tokens - 1)
-            request.computed_tokens = max(request.computed_tokens, cached)
-            self.agenda.touch(self.where[event.request_id])
+        self.requests.matched(event)
         return []
 
     def _iterated(self, event: events.IterationDone) -> list[NodeAction]:
@@ -179,12 +183,16 @@ class NodeMind:
         self.load.busy_until_s = self._now
         self.agenda.touch(event.instance_id)
         for row in event.rows:
-            self._advance(row)
-        leaving = [way for way in self.leaving.values() if way.request_id in self.where]
-        self.leaving.clear()
-        for way in leaving:
-            self._forget(way.request_id)
-        return [*leaving, *self._relearned(event.instance_id)]
+            self.requests.advance(row, self._now)
+        return [*self.requests.left_meanwhile(), *self._relearned(event.instance_id)]
+
+    def _failed(self, event: events.IterationFailed) -> list[NodeAction]:
+        iteration = self.device.failed(event)
+        if iteration is None:
+            return []
+        self.load.busy_until_s = self._now
+        self.agenda.touch(event.instance_id)
+        return self.requests.failed_in(iteration.rows, event.because)
 
     def _relearned(self, instance_id: InstanceId) -> list[NodeAction]:
         """Tell the host when a correction has moved: it validates arrivals with the same profile."""
@@ -199,7 +207,7 @@ class NodeMind:
         return [events.ReportProfile(instance_id=one.id, profile=one.estimator.profile)]
 
     def _resized(self, event: events.KvResized) -> list[NodeAction]:
-        self.device.resized(event.instance_id, event.kv_blocks)
+        self.device.resized(event)
         return []
 
     def _measured(self, event: events.ProfileUpdated) -> list[NodeAction]:
@@ -208,47 +216,28 @@ class NodeMind:
             if one.id == event.instance_id or (same and one.estimator is None):
                 one.know(ProfiledEstimator(event.profile, self._correction))
                 one.measuring = one.id == event.instance_id and not event.complete
-                if one.computes:
-                    one.load.ready_at_s = min(one.load.ready_at_s, self._now)
                 if one.phase is Phase.WARM:
                     one.load.first_run_s = event.profile.first_run_s
-                self.agenda.touch(one.id)
+                self.device.shrinkable[one.id] = None
+                self._changed(one)
         return []
 
     def _idle(self, _: events.DeviceIdle) -> list[NodeAction]:
         actions: list[NodeAction] = []
+        decision: NodeAction | Eviction | None
         while isinstance(decision := self.device.decide(self._now), Eviction):
             request_id = decision.request.shape.id
-            self._forget(request_id)
+            self.requests.forget(request_id)
             actions.append(events.ReturnRequest(request_id=request_id, because=decision.because))
         if isinstance(decision, events.RunIteration):
             self.load.busy_until_s = self._now + decision.predicted_s
+        if decision is None and not actions and self.device.running is None:
+            decision = self.lifecycle.hopeless()
         return actions if decision is None else [*actions, decision]
 
-    def _advance(self, row: events.RowDone) -> None:
-        request = self._request(row.request_id)
-        if request is None:
-            return
-        request.computed_tokens += row.computed_tokens
-        request.said(row.new_tokens, self._now)
-        if row.finish is not None:
-            one = self.instances[self.where[row.request_id]]
-            self.device.pools.outputs_of(one).observe(request.tokens_out)
-            self._forget(row.request_id)
-
-    def _request(self, request_id: RequestId) -> RequestLoad | None:
-        instance_id = self.where.get(request_id)
-        return None if instance_id is None else self.instances[instance_id].load.requests[request_id]
-
-    def _in_flight(self, request_id: RequestId) -> bool:
-        running = self.device.running
-        return running is not None and any(row.request_id == request_id for row in running.rows)
-
-    def _forget(self, request_id: RequestId) -> None:
-        one = self.instances[self.where.pop(request_id)]
-        del one.load.requests[request_id]
-        one.kv_ceiling = None
-        self.device.shrinkable[one.id] = None
+    def _changed(self, one: NodeInstance) -> None:
+        """An instance came nearer to its first token, or further away."""
+        self.memory.refresh(one)
         self.lifecycle.look_at(one)
         self.agenda.touch(one.id)
 
@@ -262,9 +251,14 @@ ROUTES: dict[type[NodeEvent], Callable[[NodeMind, Any], list[NodeAction]]] = {
     commands.CancelRequest: NodeMind._cancel,
     commands.RecallRequest: NodeMind._recall,
     events.InstanceLoaded: NodeMind._loaded,
+    events.InstanceEmptied: NodeMind._emptied,
+    events.InstanceBroken: NodeMind._broken,
     events.InstanceGone: NodeMind._gone,
+    events.InstanceWeighed: NodeMind._weighed,
+    events.BudgetChanged: NodeMind._budget,
     events.PrefixMatched: NodeMind._prefix,
     events.IterationDone: NodeMind._iterated,
+    events.IterationFailed: NodeMind._failed,
     events.KvResized: NodeMind._resized,
     events.ProfileUpdated: NodeMind._measured,
     events.DeviceIdle: NodeMind._idle,

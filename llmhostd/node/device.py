@@ -1,10 +1,10 @@
 """The device is free: what should it do now?
 
 First whoever waits, by least headroom; then what makes later requests fast (measuring, packing weights, giving memory
-back); then best-effort work. One thing at a time: until it is over, the answer is nothing.
+back); then best-effort work. One thing at a time computes; pools may be resized beside it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from llmhostd.compute.headroom import Agenda
@@ -12,9 +12,18 @@ from llmhostd.compute.iteration_draft import IterationPlan
 from llmhostd.compute.iteration_plan import SchedulingPolicy, describe, next_plan
 from llmhostd.domain.ids import InstanceId
 from llmhostd.domain.model import ModelState
-from llmhostd.domain.node_events import IterationDone, ResizeKv, RowPlan, RunIteration, RunProfileSample
+from llmhostd.domain.node_events import (
+    IterationDone,
+    IterationFailed,
+    KvResized,
+    ResizeKv,
+    RowPlan,
+    RunIteration,
+    RunProfileSample,
+)
 from llmhostd.node.instance import NodeInstance
-from llmhostd.node.kv_pools import Eviction, KvPools
+from llmhostd.node.kv_pools import Eviction, KvPools, Obstacle, Wait
+from llmhostd.node.measuring import most_sample_tokens
 from llmhostd.node.states import Phase, Trigger
 
 DeviceAction = RunIteration | ResizeKv | RunProfileSample
@@ -33,43 +42,37 @@ class Device:
     """What `running` was made from; None for a dummy iteration."""
     first_run: bool = False
     """Whether `running` packs weights: its duration teaches nothing about later ones."""
-    resizing: ResizeKv | None = None
     best_effort_s: float = 0.0
     """Device time that best-effort work has saved up while somebody waited."""
+    scaling_s: float = 0.0
+    """Time that resizing KV pools has taken."""
     shrinkable: dict[InstanceId, None] = field(default_factory=dict)
     """Instances whose demand fell since their pools were last looked at."""
 
     def decide(self, now: float) -> DeviceAction | Eviction | None:
         """Choose; after an `Eviction`, and the removal of its request, ask again."""
-        if self.running or self.resizing:
+        if self.running:
             return None
-        awaited = self._awaited_sample(now)
-        if awaited is not None:
-            return awaited
-        plan = next_plan(self.agenda, now, self.policy, best_effort_s=self.best_effort_s)
-        waited_for = plan is not None and self.agenda.most_urgent(now) is not None
-        if not waited_for:
-            chore = next(self._chores(), None)
-            if chore is not None:
-                return chore
-        if plan is None:
-            return None
-        one = self.instances[plan.instance_id]
-        rows = plan.rows
-        obstacle = self._room(one, rows)
-        if obstacle is not None:
-            return obstacle
-        if waited_for:
-            self._save_up(plan)
-        self.plan = plan
-        return self._run(one, RunIteration(
-            instance_id=one.id, rows=rows, predicted_s=plan.predicted_s,
-            because=describe(plan, self.agenda, now),
-        ))  # fmt: skip
+        choice = self.pools.memory.due() or self.pools.relieve() or self._awaited_sample(now)
+        while choice is None:
+            plan = next_plan(self.agenda, now, self.policy, best_effort_s=self.best_effort_s)
+            waited_for = plan is not None and self.agenda.most_urgent(now) is not None
+            if not waited_for:
+                choice = next(self._chores(), None)
+            if choice is not None or plan is None:
+                return choice
+            one, rows = self.instances[plan.instance_id], plan.rows
+            obstacle = self.pools.room_for(one, {row.request_id: row.tokens for row in rows})
+            if obstacle is None:
+                return self._run_plan(one, plan, rows, now, waited_for=waited_for)
+            choice = _unless_wait(obstacle)
+        return choice
 
     def busy_with(self, instance_id: InstanceId) -> bool:
-        """Whether what runs now is on this instance."""
-        return any(each is not None and each.instance_id == instance_id for each in (self.running, self.resizing))
+        """Whether what runs now is on this instance, or its pool is being resized."""
+        one = self.instances.get(instance_id)
+        resizing = one is not None and one.resizing
+        return resizing or (self.running is not None and self.running.instance_id == instance_id)
 
     def finished(self, event: IterationDone) -> bool:
         """Take note that an iteration ended; whether it is the one that ran."""
@@ -79,31 +82,38 @@ class Device:
         if one is not None:
             self._learn(one, event)
             one.move(Trigger.RAN)
+            self.pools.memory.refresh(one)
         self.running = self.plan = None
         return True
 
-    def resized(self, instance_id: InstanceId, kv_blocks: int) -> None:
+    def failed(self, event: IterationFailed) -> RunIteration | None:
+        """Take note that an iteration came to nothing; returns it, if it is the one that ran."""
+        failed = self.running
+        if failed is None or failed.instance_id != event.instance_id:
+            return None
+        self.running = self.plan = None
+        return failed
+
+    def resized(self, event: KvResized) -> None:
         """Take note of a pool's size."""
-        asked, one = self.resizing, self.instances.get(instance_id)
-        if asked is not None and asked.instance_id == instance_id:
-            self.resizing = None
+        self.scaling_s += event.took_s
+        one, kv_blocks = self.instances.get(event.instance_id), event.kv_blocks
         if one is None:
             return
-        if asked is not None and one.kv_blocks <= kv_blocks < asked.kv_blocks:
+        before, asked = one.kv_blocks, one.kv_target if one.resizing else kv_blocks
+        self.pools.memory.resized(one, kv_blocks)
+        self.shrinkable[one.id] = None
+        if before <= kv_blocks < asked:
             one.kv_ceiling = kv_blocks
-        elif kv_blocks < one.kv_blocks:
+        elif kv_blocks < before:
             self.memory_came_free()
-        elif asked is not None and asked.kv_blocks < kv_blocks:
+        elif asked < kv_blocks:
             one.kv_stuck = True
-        one.kv_blocks = kv_blocks
 
     def lost(self, instance_id: InstanceId) -> None:
         """An instance is gone, and what ran on it; its memory came free."""
         if self.running is not None and self.running.instance_id == instance_id:
             self.running = self.plan = None
-        if self.resizing is not None and self.resizing.instance_id == instance_id:
-            self.resizing = None
-        self.pools.outputs.pop(instance_id, None)
         self.shrinkable.pop(instance_id, None)
         self.memory_came_free()
 
@@ -112,15 +122,26 @@ class Device:
         for each in self.instances.values():
             each.kv_ceiling = None
 
+    def _run_plan(
+        self, one: NodeInstance, plan: IterationPlan, rows: tuple[RowPlan, ...], now: float, *, waited_for: bool
+    ) -> RunIteration:
+        if waited_for:
+            self._save_up(plan)
+        self.plan = plan
+        return self._run(one, RunIteration(
+            instance_id=one.id, rows=rows, predicted_s=plan.predicted_s,
+            because=describe(plan, self.agenda, now),
+        ))  # fmt: skip
+
     def _run(self, one: NodeInstance, iteration: RunIteration) -> RunIteration:
         self.first_run = one.phase is Phase.WARM
         self.running = iteration
         return iteration
 
-    def _awaited_sample(self, now: float) -> RunProfileSample | None:
+    def _awaited_sample(self, now: float) -> DeviceAction | Eviction | None:
         """Measure a model that somebody waits for and nobody ever measured, as far as the others can bear it."""
         for one in self.instances.values():
-            if one.estimator is not None or not one.computes:
+            if one.estimator is not None or not one.computes or one.blocked:
                 continue
             waiting = next((r.shape.id for r in one.load.requests.values() if r.latency_sensitive), None)
             if waiting is None:
@@ -130,16 +151,15 @@ class Device:
             return self._sample(one, f"{waiting} waits for its model to be measured; the others have slack")
         return None
 
-    def _sample(self, one: NodeInstance, because: str) -> RunProfileSample:
+    def _sample(self, one: NodeInstance, because: str) -> DeviceAction | Eviction | None:
+        """Run a sample; None: its memory is not there yet."""
+        obstacle = self.pools.room_to_measure(one, -(-most_sample_tokens(one.shape) // one.block_tokens))
+        if obstacle is not None:
+            return _unless_wait(obstacle)
         one.move(Trigger.RAN)  # the first sample packs the weights
+        self.pools.memory.refresh(one)
         self.agenda.touch(one.id)
         return RunProfileSample(instance_id=one.id, because=because)
-
-    def _room(self, one: NodeInstance, rows: Sequence[RowPlan]) -> ResizeKv | Eviction | None:
-        obstacle = self.pools.room_for(one, {row.request_id: row.tokens for row in rows})
-        if isinstance(obstacle, ResizeKv):
-            self.resizing = obstacle
-        return obstacle
 
     def _save_up(self, plan: IterationPlan) -> None:
         """Best effort earns its share of what runs for others, and pays for what it takes of the device."""
@@ -149,35 +169,39 @@ class Device:
 
     def _learn(self, one: NodeInstance, event: IterationDone) -> None:
         """Correct predictions; not by iterations that packed weights or ran beside a load."""
-        loading = any(each.phase in (Phase.LOADING, Phase.RESTING) for each in self.instances.values())
+        loading = any(each.phase is Phase.LOADING for each in self.instances.values())
         if self.plan is not None and one.estimator is not None and not self.first_run and not loading:
             one.estimator.observe(self.plan.kind, predicted_s=self.plan.predicted_s, actual_s=event.duration_s)
 
-    def _pack(self, one: NodeInstance) -> Iterator[DeviceAction]:
+    def _pack(self, one: NodeInstance) -> DeviceAction | Eviction | None:
         """Make a warm instance resident: a dummy iteration, for which its pool needs a block."""
-        if one.kv_blocks:
-            because = "nobody waits; its weights are packed ahead of its first request"
-            yield self._run(one, RunIteration(
-                instance_id=one.id, rows=(), predicted_s=one.load.first_run_s, because=because,
-            ))  # fmt: skip
-            return
-        growth = self.pools.growth(one, 1)
-        if growth is not None:
-            self.resizing = growth
-            yield growth
+        obstacle = self.pools.room_to_pack(one)
+        if obstacle is not None or not one.kv_blocks:
+            return None if obstacle is None else _unless_wait(obstacle)
+        because = "nobody waits; its weights are packed ahead of its first request"
+        return self._run(
+            one, RunIteration(instance_id=one.id, rows=(), predicted_s=one.load.first_run_s, because=because)
+        )
 
-    def _chores(self) -> Iterator[DeviceAction]:
+    def _chores(self) -> Iterator[DeviceAction | Eviction]:
         """What to do while nobody waits, before best-effort work."""
         # Those that nobody ever measured first: a coarse profile is enough to serve with.
         for one in sorted(self.instances.values(), key=lambda each: each.estimator is not None):
-            if one.measuring and one.computes:
-                yield self._sample(one, "nobody waits; samples of its profile remain")
-            if one.target is ModelState.RESIDENT and one.phase is Phase.WARM:
-                yield from self._pack(one)
+            choice: DeviceAction | Eviction | None = None
+            if one.computes and not one.blocked:
+                if one.measuring:
+                    choice = self._sample(one, "nobody waits; samples of its profile remain")
+                if choice is None and one.target is ModelState.RESIDENT and one.phase is Phase.WARM:
+                    choice = self._pack(one)
+            if choice is not None:
+                yield choice
         while self.shrinkable:
             one_id = next(iter(self.shrinkable))
             del self.shrinkable[one_id]
-            shrink = self.pools.shrinkable(self.instances[one_id]) if one_id in self.instances else None
+            shrink = self.pools.shrink(self.instances[one_id]) if one_id in self.instances else None
             if shrink is not None:
-                self.resizing = shrink
                 yield shrink
+
+
+def _unless_wait(obstacle: Obstacle) -> ResizeKv | Eviction | None:
+    return None if isinstance(obstacle, Wait) else obstacle

@@ -4,16 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llmhostd.compute.estimator import Estimator, ProfiledEstimator, RoughEstimator
-from llmhostd.compute.workload import InstanceLoad
+from llmhostd.compute.workload import InstanceLoad, RequestLoad
 from llmhostd.domain.commands import LoadInstance
-from llmhostd.domain.ids import InstanceId, RequestId
+from llmhostd.domain.ids import InstanceId, ModelName, RequestId
 from llmhostd.domain.model import ModelShape, ModelState
+from llmhostd.domain.node_events import InstanceLoaded
 from llmhostd.node.states import COMPUTES, Phase, Trigger, moved
 
 NOT_LOADED_S = float("inf")
 """`ready_at_s` of what cannot be given iterations: it is not loaded, or was never measured."""
 UNMEASURED_OVERHEAD = 1.25
 """What a resident instance is taken to hold before anybody measured it: its checkpoint's bytes times this."""
+UNMEASURED_WARM_BYTES = 64 << 20
+"""What a warm instance is taken to hold before anybody measured it."""
 
 
 @dataclass(slots=True)
@@ -21,11 +24,14 @@ class NodeInstance:
     """One instance on its node. Bytes, KV blocks, seconds."""
 
     id: InstanceId
+    model: ModelName
     shape: ModelShape
     target: ModelState
     load: InstanceLoad
     because: str
-    """Why it was ordered."""
+    """Why it is to be loaded."""
+    warm_bytes: int
+    """What it holds once it is compiled: as measured before, or else a guess, until it was loaded here."""
     estimator: ProfiledEstimator | None = None
     """None: its shape was never measured here."""
     told: tuple[float, float] = (1.0, 1.0)
@@ -33,26 +39,41 @@ class NodeInstance:
     measuring: bool = False
     """Samples of its profile remain to be run."""
     phase: Phase = Phase.QUEUED
+    emptied: bool = False
+    """QUEUED because a rest destroyed it."""
     held_bytes: int = 0
-    """Beside KV, as the engine says."""
+    """Beside KV, as the engine says; as a profile says between its first run and the next time that it is weighed."""
     block_bytes: int = 0
     block_tokens: int = 32
     kv_blocks: int = 0
+    """Blocks that its pool has."""
+    kv_target: int = 0
+    """Blocks that its pool was promised: another number while a resize is under way or waits."""
+    resizing: bool = False
+    """The engine resizes its pool now."""
+    blocked: bool = False
+    """It computes nothing: its pool is being resized, or waits for that."""
+    shared_blocks: int = 0
+    """KV blocks that the tables of its requests name beyond once: prefixes that several have in common."""
     kv_ceiling: int | None = None
     """The size at which a growth failed, until memory comes free: no use to try again."""
     kv_stuck: bool = False
-    """Its pool did not shrink when asked to."""
+    """Its pool did not shrink when asked to, and its requests are the same still."""
     rest_because: str | None = None
     """It is to rest as soon as it is idle, and why."""
     unload_because: str | None = None
     """It is to go as soon as it is idle, and why."""
 
     @classmethod
-    def ordered(cls, command: LoadInstance, estimator: ProfiledEstimator | None) -> "NodeInstance":
+    def ordered(cls, command: LoadInstance, estimator: ProfiledEstimator | None, block_tokens: int) -> "NodeInstance":
         """Make the record of an instance that is to be loaded."""
         rough: Estimator = estimator or RoughEstimator(command.shape.weight_bytes)
         load = InstanceLoad(command.instance_id, rough, NOT_LOADED_S)
-        one = cls(command.instance_id, command.shape, command.target, load, command.because)
+        warm_bytes = command.profile.warm_bytes if command.profile else UNMEASURED_WARM_BYTES
+        one = cls(
+            command.instance_id, command.model, command.shape, command.target, load, command.because, warm_bytes,
+            block_tokens=block_tokens,
+        )  # fmt: skip
         one.know(estimator)
         one.measuring = estimator is None
         return one
@@ -63,6 +84,7 @@ class NodeInstance:
         if estimator is not None:
             self.load.estimator = estimator
             self.told = estimator.corrections
+        self.show_ready()
 
     @property
     def computes(self) -> bool:
@@ -75,35 +97,56 @@ class NodeInstance:
         return not self.load.requests
 
     @property
-    def kv_bytes(self) -> int:
-        """What its KV pool holds."""
-        return self.kv_blocks * self.block_bytes
-
-    @property
-    def weights_bytes(self) -> int:
-        """What it holds beside KV, or is about to once it has run."""
-        if self.phase is not Phase.RESIDENT:
-            return self.held_bytes
-        return max(self.held_bytes, self.resident_bytes)
+    def waited_for(self) -> bool:
+        """Whether somebody waits for one of its requests."""
+        return any(request.latency_sensitive for request in self.load.requests.values())
 
     @property
     def resident_bytes(self) -> int:
         """What it holds beside KV after its first iteration."""
         if self.estimator is not None:
             return self.estimator.profile.resident_bytes
+        if self.phase is Phase.RESIDENT:
+            return self.held_bytes
         return int(self.shape.weight_bytes * UNMEASURED_OVERHEAD)
 
     def move(self, trigger: Trigger) -> None:
         """Go on in the table of states."""
-        self.phase = moved(self.phase, trigger)
-        if self.phase is Phase.RESIDENT:
+        before, packed_bytes = self.phase, self.resident_bytes
+        self.phase = moved(before, trigger)
+        if self.phase is Phase.RESIDENT and before is not Phase.RESIDENT:
             self.load.first_run_s = 0.0
-        if not self.computes:
-            self.load.ready_at_s = NOT_LOADED_S
+            self.held_bytes = max(self.held_bytes, packed_bytes)
+        self.show_ready()
+
+    def show_ready(self) -> None:
+        """Let whoever plans iterations see whether it may be given any."""
+        ready = self.computes and self.estimator is not None and not self.blocked
+        self.load.ready_at_s = 0.0 if ready else NOT_LOADED_S
+
+    def loaded(self, event: InstanceLoaded) -> None:
+        """Be warm, without a pool."""
+        self.move(Trigger.LOADED)
+        self.emptied = False
+        self.held_bytes = self.warm_bytes = event.held_bytes
+        self.block_bytes, self.block_tokens = event.kv_bytes_per_block, event.block_tokens
+        self.load.first_run_s = self.estimator.profile.first_run_s if self.estimator is not None else 0.0
+
+    def emptied_out(self) -> None:
+        """Hold nothing any more, and be built again."""
+        self.move(Trigger.EMPTIED)
+        self.emptied, self.because = True, "it was destroyed to rest"
+        self.held_bytes = self.kv_blocks = self.kv_target = self.shared_blocks = 0
+
+    def left(self, request: RequestLoad) -> None:
+        """A request left, and its table with it. Blocks that it shared may now be others' alone: count them so."""
+        self.shared_blocks = max(0, self.shared_blocks - -(-request.computed_tokens // self.block_tokens))
+        self.kv_ceiling, self.kv_stuck = None, False
 
     def blocks_with(self, planned: Mapping[RequestId, int]) -> int:
-        """KV blocks that its requests hold once these tokens are computed too; a shared prefix counts for each."""
+        """KV blocks that its requests hold once these tokens are computed too; a shared prefix counts once."""
         size = self.block_tokens
-        return sum(
+        tables = sum(
             -(-(request.computed_tokens + planned.get(key, 0)) // size) for key, request in self.load.requests.items()
         )
+        return max(tables - self.shared_blocks, 0)

@@ -7,13 +7,13 @@ class Phase(StrEnum):
     """Where an instance is, as its node sees it. An instance that is gone is not on the node any more."""
 
     QUEUED = "queued"
-    """Ordered; another load runs."""
+    """To be built: another load runs, or its memory is not there yet. Holds nothing."""
     LOADING = "loading"
     WARM = "warm"
     """Compiled; its first iteration will pack the weights."""
     RESIDENT = "resident"
     RESTING = "resting"
-    """On its way back to warm."""
+    """Being destroyed, to be built again."""
     UNLOADING = "unloading"
 
 
@@ -24,7 +24,9 @@ class Trigger(StrEnum):
     LOADED = "loaded"
     RAN = "ran"
     REST_BEGUN = "rest begun"
+    EMPTIED = "emptied"
     UNLOAD_BEGUN = "unload begun"
+    BROKE = "broke"
 
 
 TRANSITIONS: dict[tuple[Phase, Trigger], Phase] = {
@@ -36,11 +38,16 @@ TRANSITIONS: dict[tuple[Phase, Trigger], Phase] = {
     (Phase.RESIDENT, Trigger.RAN): Phase.RESIDENT,
     (Phase.RESIDENT, Trigger.REST_BEGUN): Phase.RESTING,
     (Phase.RESIDENT, Trigger.UNLOAD_BEGUN): Phase.UNLOADING,
-    (Phase.RESTING, Trigger.LOADED): Phase.WARM,
+    (Phase.RESTING, Trigger.EMPTIED): Phase.QUEUED,
+    (Phase.WARM, Trigger.BROKE): Phase.UNLOADING,
+    (Phase.RESIDENT, Trigger.BROKE): Phase.UNLOADING,
 }
 
 COMPUTES = (Phase.WARM, Phase.RESIDENT)
 """Phases in which an instance may be given iterations."""
+
+RELEASES = (Phase.RESTING, Phase.UNLOADING)
+"""Phases that end with memory given back."""
 
 
 def moved(phase: Phase, trigger: Trigger) -> Phase:

@@ -22,6 +22,7 @@ from llmhostd.domain.reports import (
     LoadFailed,
     NodeReport,
     ProfileMeasured,
+    RequestFailed,
     RequestReturned,
 )
 from llmhostd.domain.words import Word
@@ -109,9 +110,11 @@ class Device:
             does.BeginLoad: self._begin_load,
             does.BeginRest: self._begin_rest,
             does.BeginUnload: self._begin_unload,
+            does.AbandonLoad: self._abandon_load,
             does.RunProfileSample: self._run_profile_sample,
             does.ReportProfile: self._report_profile,
             does.DropRequest: self._drop_request,
+            does.FailRequest: self._fail_request,
             does.ReturnRequest: self._return_request,
         }
 
@@ -233,10 +236,13 @@ class Device:
         self._later(now + runner.profile.load_s, lambda then: ended(action.instance_id, then))
 
     def _begin_rest(self, action: does.BeginRest, now: float) -> None:
-        runner = self._runners[action.instance_id]
-        runner.rest()
-        self._loading = action.instance_id
-        self._later(now + runner.profile.load_s, lambda then: self._loaded(action.instance_id, then))
+        def ended(then: float) -> None:
+            runner = self._runners[action.instance_id]
+            runner.rest()
+            self._report(action.instance_id, ModelState.LOADING)
+            self._tell(does.InstanceEmptied(instance_id=action.instance_id), then)
+
+        self._later(now + self._physics.unload_s, ended)
 
     def _loaded(self, instance_id: InstanceId, now: float) -> None:
         runner = self._runners[instance_id]
@@ -252,8 +258,13 @@ class Device:
 
     def _load_failed(self, instance_id: InstanceId, now: float) -> None:
         self._loading = None
+        self._give_up(instance_id, "model.safetensors: tensor lm_head.weight is missing", now)
+
+    def _abandon_load(self, action: does.AbandonLoad, now: float) -> None:
+        self._give_up(action.instance_id, action.because, now)
+
+    def _give_up(self, instance_id: InstanceId, error: str, now: float) -> None:
         self._forget_runner(instance_id, now)
-        error = "model.safetensors: tensor lm_head.weight is missing"
         self._world.report(LoadFailed(node_id=self.mind.spec.id, instance_id=instance_id, error=error))
         self._tell(does.InstanceGone(instance_id=instance_id), now)
 
@@ -293,6 +304,11 @@ class Device:
 
     def _drop_request(self, action: does.DropRequest, now: float) -> None:  # noqa: ARG002 - as the others
         self._forget(action.request_id)
+
+    def _fail_request(self, action: does.FailRequest, now: float) -> None:  # noqa: ARG002 - as the others
+        if self._forget(action.request_id):
+            failed = RequestFailed(node_id=self.mind.spec.id, request_id=action.request_id, error=action.because)
+            self._world.report(failed)
 
     def _return_request(self, action: does.ReturnRequest, now: float) -> None:  # noqa: ARG002 - as the others
         if self._forget(action.request_id):

@@ -12,12 +12,14 @@ from llmhostd.domain.profile import Profile
 from llmhostd.engines.discovery import find_engine
 from llmhostd.engines.frames import LoadFrame
 from llmhostd.engines.interface import LoadOptions
+from llmhostd.node.kv_pools import MEASURING_KV_BYTES
+from llmhostd.node.measuring import most_sample_tokens
 from llmhostd.worker.hosted import Hosted
 from llmhostd.worker.process import bind_to_cores
 
 
 def load_alone(node: NodeSpec, model: ModelSpec, checkpoint: Path) -> Hosted:
-    """Load a model to `warm` on the node's cores, which this process keeps to from now on.
+    """Load a model to `warm` on the node's cores, which this process keeps to from now on, with KV to measure in.
 
     Raises OperatorError, CheckpointError or EngineError.
     """
@@ -31,7 +33,9 @@ def load_alone(node: NodeSpec, model: ModelSpec, checkpoint: Path) -> Hosted:
     began_s = time.monotonic()
     options = LoadOptions(compute=model.shape.compute, kv=model.shape.kv, threads=node.compute_threads)
     instance = engine.load(checkpoint, options)
-    hosted.built(instance, time.monotonic() - began_s)
+    runner = hosted.built(instance, time.monotonic() - began_s)
+    wanted = -(-most_sample_tokens(model.shape) // instance.block_tokens)
+    runner.resize(max(1, min(wanted, MEASURING_KV_BYTES // instance.kv_bytes_per_block)))
     return hosted
 
 

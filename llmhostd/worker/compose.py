@@ -9,6 +9,7 @@ from llmhostd.engines.crash_note import CrashNote
 from llmhostd.engines.discovery import open_engine
 from llmhostd.engines.frames import StartFrame, WorkerRefused
 from llmhostd.node.core import NodeMind
+from llmhostd.worker.budget import Budget
 from llmhostd.worker.executor import Executor
 from llmhostd.worker.instances import Instances
 from llmhostd.worker.link import DaemonGoneError, Link
@@ -52,8 +53,9 @@ def compose(start: StartFrame, link: Link, note: CrashNote) -> DeviceLoop:
         watermark=start.watermark,
         correction=start.correction,
     )
-    instances = Instances(spec, builder, link)
-    loop = DeviceLoop(mind, link, builder, instances, Executor(spec, instances, link, note))
+    budget = Budget(spec, start.machine_memory, link)
+    instances = Instances(spec, builder, link, budget)
+    loop = DeviceLoop(mind, link, builder, instances, Executor(spec, instances, link, note), budget)
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.freeze()
     caveats = (*spec.caveats, *_memory_caveats(far), *engine.facts().caveats)

@@ -4,14 +4,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from llmhostd.domain.errors import EngineError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.node_events import (
+    AbandonLoad,
     BeginLoad,
     BeginRest,
     BeginUnload,
     DropRequest,
+    FailRequest,
     IterationDone,
+    IterationFailed,
     KvResized,
     NodeAction,
     NodeEvent,
@@ -28,6 +30,7 @@ from llmhostd.domain.reports import (
     IterationReported,
     ProfileMeasured,
     ProfileProgressed,
+    RequestFailed,
     RequestReturned,
     RowReport,
 )
@@ -57,7 +60,9 @@ class Executor:
             BeginLoad: self._begin_load,
             BeginRest: self._begin_rest,
             BeginUnload: self._begin_unload,
+            AbandonLoad: self._abandon_load,
             DropRequest: self._drop_request,
+            FailRequest: self._fail_request,
             ReturnRequest: self._return_request,
         }
 
@@ -87,7 +92,7 @@ class Executor:
                 because=action.because,
             )
         )
-        self._after(hosted, rows, started_s + duration_s)
+        finished = self._after(hosted, rows, started_s + duration_s)
         done = tuple(
             RowDone(
                 request_id=row.request_id, computed_tokens=one.tokens, new_tokens=len(row.tokens), finish=row.finish
@@ -97,32 +102,37 @@ class Executor:
         return [
             IterationDone(instance_id=hosted.id, duration_s=duration_s, rows=done),
             *(PrefixMatched(request_id=one, cached_tokens=tokens) for one, tokens in hosted.running.match_again()),
+            *(hosted.request_left() if finished else hosted.weighed()),
         ]
 
-    def _after(self, hosted: Hosted, rows: Sequence[RowReport], now: float) -> None:
-        """Report a size that changed: at once where that matters, else now and then."""
+    def _after(self, hosted: Hosted, rows: Sequence[RowReport], now: float) -> bool:
+        """Report a size that changed: at once where that matters, else now and then. Whether a request finished."""
         first, finished = hosted.became_resident(), self._instances.finished(rows)
         if first or finished or now - hosted.reported_s >= _REPORT_EVERY_S:
             self._instances.report(hosted)
+        return finished
 
     def _iteration_failed(
         self, action: RunIteration, hosted: Hosted, error: str, duration_s: float
     ) -> Sequence[NodeEvent]:
-        """Its requests fail; the instance may go on with others, unless it cannot even run on nothing."""
+        """The instance may go on with others, unless it cannot even run on nothing."""
         if not action.rows:
             return self._instances.give_up(hosted, f"its first iteration failed: {error}")
-        done = IterationDone(instance_id=hosted.id, duration_s=duration_s, rows=())
-        return [done, *self._instances.fail([row.request_id for row in action.rows], error)]
+        failed = IterationFailed(instance_id=hosted.id, duration_s=duration_s, because=error)
+        return [failed, *hosted.weighed()]
 
     def _resize_kv(self, action: ResizeKv) -> Sequence[NodeEvent]:
-        hosted = self._instances[action.instance_id]
+        hosted, because = self._instances[action.instance_id], action.because
+        started_s = time.monotonic()
         try:
             hosted.running.resize(action.kv_blocks)
-        except EngineError as error:
-            self._instances.report(hosted, because=f"its KV keeps its size: {error}")
-        else:
-            self._instances.report(hosted, because=action.because)
-        return [KvResized(instance_id=hosted.id, kv_blocks=hosted.running.instance.kv_blocks)]
+        except Exception as error:  # noqa: BLE001 - as above
+            because = f"its KV could not be resized: {explain(error)}"
+        if not hosted.running.intact:
+            return self._instances.give_up(hosted, because)
+        self._instances.report(hosted, because=because)
+        kv_blocks, took_s = hosted.running.instance.kv_blocks, time.monotonic() - started_s
+        return [KvResized(instance_id=hosted.id, kv_blocks=kv_blocks, took_s=took_s), *hosted.weighed()]
 
     def _report_profile(self, action: ReportProfile) -> Sequence[NodeEvent]:
         self._link.send(ProfileMeasured(node_id=self._spec.id, instance_id=action.instance_id, profile=action.profile))
@@ -141,10 +151,11 @@ class Executor:
         node_id, done, total = self._spec.id, measurement.done, measurement.total
         self._link.send(ProfileProgressed(node_id=node_id, instance_id=hosted.id, done=done, total=total))
         if profile is None:
-            return ()
+            return hosted.weighed()
         self._instances.report(hosted)
         self._link.send(ProfileMeasured(node_id=node_id, instance_id=hosted.id, profile=profile))
-        return [ProfileUpdated(instance_id=hosted.id, profile=profile, complete=measurement.complete)]
+        measured = ProfileUpdated(instance_id=hosted.id, profile=profile, complete=measurement.complete)
+        return [measured, *hosted.weighed()]
 
     def _begin_load(self, action: BeginLoad) -> Sequence[NodeEvent]:
         self._instances.begin_load(self._instances[action.instance_id])
@@ -157,13 +168,25 @@ class Executor:
     def _begin_unload(self, action: BeginUnload) -> Sequence[NodeEvent]:
         return self._instances.begin_unload(self._instances[action.instance_id])
 
+    def _abandon_load(self, action: AbandonLoad) -> Sequence[NodeEvent]:
+        return self._instances.abandon_load(self._instances[action.instance_id], action.because)
+
     def _drop_request(self, action: DropRequest) -> Sequence[NodeEvent]:
-        self._instances.forget(action.request_id)
-        return ()
+        hosted = self._instances.forget(action.request_id)
+        return hosted.request_left() if hosted else ()
+
+    def _fail_request(self, action: FailRequest) -> Sequence[NodeEvent]:
+        failed = RequestFailed(node_id=self._spec.id, request_id=action.request_id, error=action.because)
+        return self._give_back(failed)
 
     def _return_request(self, action: ReturnRequest) -> Sequence[NodeEvent]:
+        returned = RequestReturned(node_id=self._spec.id, request_id=action.request_id, because=action.because)
+        return self._give_back(returned)
+
+    def _give_back(self, report: RequestFailed | RequestReturned) -> Sequence[NodeEvent]:
         """Of those whose instance is gone the daemon has heard already, and may have placed them again."""
-        request_id, because = action.request_id, action.because
-        if self._instances.forget(request_id):
-            self._link.send(RequestReturned(node_id=self._spec.id, request_id=request_id, because=because))
-        return ()
+        hosted = self._instances.forget(report.request_id)
+        if hosted is None:
+            return ()
+        self._link.send(report)
+        return hosted.request_left()

@@ -6,7 +6,7 @@ from pathlib import Path
 from llmhostd.domain.commands import LoadInstance
 from llmhostd.domain.ids import HardwareKey, InstanceId, NodeId, RequestId
 from llmhostd.domain.model import ModelState
-from llmhostd.domain.node_events import RowPlan
+from llmhostd.domain.node_events import InstanceWeighed, NodeEvent, RowPlan
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.reports import InstanceReported, RowReport
 from llmhostd.engines.frames import LoadFrame, SubmitFrame
@@ -16,7 +16,7 @@ from llmhostd.worker.measure import Measurement, MeasurePolicy
 
 
 class Hosted:
-    """One instance from its `LoadFrame` to its end. Without a runner while it is built, rested or destroyed."""
+    """One instance from its `LoadFrame` to its end. Without a runner while it is built or destroyed."""
 
     def __init__(self, frame: LoadFrame) -> None:
         self.command: LoadInstance = frame.command
@@ -32,6 +32,12 @@ class Hosted:
         """How much longer the first iteration takes than later ones, where that was ever measured."""
         self.reported_s = 0.0
         """When its size was last reported."""
+        self.resting = False
+        """What there is of it is being destroyed, to be built again."""
+        self.broken = False
+        """It failed, the daemon has heard so, and what there is of it is being destroyed."""
+        self._weighed: InstanceWeighed | None = None
+        """What the mind was last told of its size."""
 
     @property
     def id(self) -> InstanceId:
@@ -56,8 +62,30 @@ class Hosted:
     def take_apart(self, state: ModelState) -> EngineInstance:
         """Give up the engine's instance, to be destroyed or rested."""
         instance = self.running.instance
-        self.runner, self.measurement, self.state = None, None, state
+        self.runner, self.measurement, self._weighed, self.state = None, None, None, state
         return instance
+
+    def weighed(self) -> list[NodeEvent]:
+        """What the engine really holds for it, if the mind knows otherwise."""
+        runner = self.runner
+        if runner is None:
+            return []
+        instance = runner.instance
+        now = InstanceWeighed(
+            instance_id=self.id,
+            held_bytes=instance.held_bytes(),
+            kv_blocks=instance.kv_blocks,
+            shared_blocks=runner.shared_blocks,
+        )
+        if now == self._weighed:
+            return []
+        self._weighed = now
+        return [now]
+
+    def request_left(self) -> list[NodeEvent]:
+        """A request is gone; the mind then guesses what it shared, so it is told in any case."""
+        self._weighed = None
+        return self.weighed()
 
     def became_resident(self) -> bool:
         """Note that it ran; whether that was the first time."""
@@ -77,7 +105,7 @@ class Hosted:
         self.first_run_s = max(first_s - second_s, 0.0)
 
     def measuring(self) -> Measurement:
-        """The measurement of its profile that is under way, or else a new one."""
+        """The measurement of its profile that is under way, or else a new one. In the pool that it has."""
         if self.measurement is None or self.measurement.complete:
             self.measurement = Measurement(self.running, MeasurePolicy())
         return self.measurement
@@ -116,4 +144,5 @@ class Hosted:
             kv_used_bytes=runner.kv_used_bytes if runner else 0,
             took_s=took_s,
             because=because,
+            block_tokens=runner.instance.block_tokens if runner else 0,
         )

@@ -8,21 +8,29 @@ from llmhostd.domain.errors import CallerError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import InstanceId, RequestId
 from llmhostd.domain.model import ModelState
-from llmhostd.domain.node_events import InstanceGone, InstanceLoaded, NodeEvent, PrefixMatched
+from llmhostd.domain.node_events import (
+    InstanceBroken,
+    InstanceEmptied,
+    InstanceGone,
+    InstanceLoaded,
+    NodeEvent,
+    PrefixMatched,
+)
 from llmhostd.domain.reports import LoadFailed, RequestFailed, RowReport
 from llmhostd.engines.frames import LoadFrame, SubmitFrame
 from llmhostd.engines.interface import LoadOptions
-from llmhostd.engines.runner import Runner
+from llmhostd.worker.budget import Budget
 from llmhostd.worker.hosted import Hosted
 from llmhostd.worker.link import Link
-from llmhostd.worker.loads import Builder, Built, Outcome
+from llmhostd.worker.loads import Builder, Built, Destroyed, Outcome
 
 
 class Instances:
     """Every method that returns events returns what the mind must hear of it."""
 
-    def __init__(self, spec: NodeSpec, builder: Builder, link: Link) -> None:
+    def __init__(self, spec: NodeSpec, builder: Builder, link: Link, budget: Budget) -> None:
         self._spec = spec
+        self._budget = budget
         self._builder = builder
         self._link = link
         self._hosted: dict[InstanceId, Hosted] = {}
@@ -41,53 +49,55 @@ class Instances:
         self._builder.load(hosted.id, hosted.checkpoint, self._options(hosted))
 
     def begin_rest(self, hosted: Hosted) -> None:
-        """Destroy it and build it again in the background."""
-        instance = hosted.take_apart(ModelState.LOADING)
-        self._builder.rest(instance, hosted.id, hosted.checkpoint, self._options(hosted))
+        """Destroy it in the background, to be built again."""
+        hosted.resting = True
+        self._builder.destroy(hosted.take_apart(ModelState.LOADING), hosted.id)
 
     def begin_unload(self, hosted: Hosted) -> Sequence[NodeEvent]:
-        """Destroy it in the background; one whose load never began is gone at once."""
+        """Destroy it in the background; one of which there is nothing is gone at once."""
         if hosted.runner is not None:
-            self._builder.unload(hosted.take_apart(ModelState.UNLOADING), hosted.id)
+            self._builder.destroy(hosted.take_apart(ModelState.UNLOADING), hosted.id)
             return ()
         hosted.state = ModelState.UNLOADING
         return self._gone(hosted, 0.0, "")
 
+    def abandon_load(self, hosted: Hosted, because: str) -> Sequence[NodeEvent]:
+        """Say that one of which there is nothing cannot be loaded."""
+        return self._gone(hosted, 0.0, because)
+
     def conclude(self, outcome: Outcome) -> Sequence[NodeEvent]:
-        """Take a load, rest or unload that ended in the background."""
-        hosted = self._hosted.get(outcome.instance_id)
-        if hosted is None:
-            # Given up as broken before it was destroyed.
-            return ()
+        """Take a load or a removal that ended in the background."""
+        hosted = self._hosted[outcome.instance_id]
         if isinstance(outcome, Built):
             return self._built(hosted, outcome)
-        return self._gone(hosted, outcome.took_s, outcome.error)
+        return [*self._budget.lost(outcome.left_bytes, hosted.id), *self._destroyed(hosted, outcome)]
 
     def give_up(self, hosted: Hosted, error: str) -> Sequence[NodeEvent]:
-        """Destroy an instance that nobody should wait for any longer."""
-        self._builder.unload(hosted.take_apart(ModelState.LOADING), hosted.id)
-        return self._gone(hosted, 0.0, error)
+        """Destroy an instance that nobody should wait for any longer; the daemon hears so at once."""
+        self._link.send(LoadFailed(node_id=self._spec.id, instance_id=hosted.id, error=error))
+        self._forget_requests_of(hosted)
+        hosted.broken = True
+        self._builder.destroy(hosted.take_apart(ModelState.UNLOADING), hosted.id)
+        return [InstanceBroken(instance_id=hosted.id, because=error)]
 
     def submit(self, frame: SubmitFrame) -> Sequence[NodeEvent]:
         """Give a request to its instance's runner, or let it wait for one."""
         hosted = self._hosted.get(frame.command.instance_id)
-        if hosted is None:
+        if hosted is None or hosted.broken:
             # The instance went while the command was on its way; the daemon has heard so.
             return ()
         self._where[frame.command.request.id] = hosted
         if hosted.runner is None:
             hosted.waiting[frame.command.request.id] = frame
             return ()
-        return self._enter(hosted.runner, frame)
+        return self._enter(hosted, frame)
 
-    def forget(self, request_id: RequestId) -> bool:
-        """Free what a request holds; whether there was anything: what was on a lost instance went with it."""
+    def forget(self, request_id: RequestId) -> Hosted | None:
+        """Free what a request holds; where that was. None: what was on a lost instance went with it."""
         hosted = self._where.pop(request_id, None)
-        if hosted is None:
-            return False
-        if hosted.waiting.pop(request_id, None) is None:
+        if hosted is not None and hosted.waiting.pop(request_id, None) is None:
             hosted.running.drop(request_id)
-        return True
+        return hosted
 
     def finished(self, rows: Sequence[RowReport]) -> bool:
         """Let go of the requests that these rows finished; whether there was one."""
@@ -96,12 +106,11 @@ class Instances:
             del self._where[request_id]
         return bool(ended)
 
-    def fail(self, request_ids: Sequence[RequestId], error: str) -> Sequence[NodeEvent]:
-        """Tell the daemon that nobody should try these again; the mind lets go of them as if they were cancelled."""
+    def refuse(self, request_id: RequestId, error: str) -> Sequence[NodeEvent]:
+        """Tell the daemon that nobody should try this one; the mind lets go of it as if it were cancelled."""
         node_id = self._spec.id
-        for request_id in request_ids:
-            self._link.send(RequestFailed(node_id=node_id, request_id=request_id, error=error))
-        return [CancelRequest(node_id=node_id, request_id=request_id, because=error) for request_id in request_ids]
+        self._link.send(RequestFailed(node_id=node_id, request_id=request_id, error=error))
+        return [CancelRequest(node_id=node_id, request_id=request_id, because=error)]
 
     def report(self, hosted: Hosted, *, took_s: float = 0.0, because: str = "") -> None:
         """Tell the daemon the state and size of an instance."""
@@ -121,27 +130,41 @@ class Instances:
         waiting = list(hosted.waiting.values())
         hosted.waiting.clear()
         for frame in waiting:
-            events += self._enter(runner, frame)
+            events += self._enter(hosted, frame)
         return events
 
-    def _enter(self, runner: Runner, frame: SubmitFrame) -> Sequence[NodeEvent]:
+    def _enter(self, hosted: Hosted, frame: SubmitFrame) -> Sequence[NodeEvent]:
         request = frame.command.request
         try:
-            cached = runner.submit(request.id, frame.context, frame.sampling, request.tokens_out)
+            cached = hosted.running.submit(request.id, frame.context, frame.sampling, request.tokens_out)
         except CallerError as error:
             del self._where[request.id]
-            return self.fail([request.id], str(error))
-        return [PrefixMatched(request_id=request.id, cached_tokens=cached)] if cached else ()
+            return self.refuse(request.id, str(error))
+        if not cached:
+            return ()
+        return [PrefixMatched(request_id=request.id, cached_tokens=cached), *hosted.weighed()]
+
+    def _destroyed(self, hosted: Hosted, outcome: Destroyed) -> Sequence[NodeEvent]:
+        if not hosted.resting:
+            return self._gone(hosted, outcome.took_s, outcome.error)
+        hosted.resting = False
+        self.report(hosted, took_s=outcome.took_s, because="destroyed to rest; it is built again when nobody waits")
+        return [InstanceEmptied(instance_id=hosted.id)]
 
     def _gone(self, hosted: Hosted, took_s: float, error: str) -> Sequence[NodeEvent]:
         del self._hosted[hosted.id]
-        self._where = {request_id: each for request_id, each in self._where.items() if each is not hosted}
-        if hosted.state is ModelState.UNLOADING:
+        self._forget_requests_of(hosted)
+        if hosted.broken:
+            pass  # the daemon has heard of it when it broke
+        elif hosted.state is ModelState.UNLOADING:
             hosted.state = ModelState.COLD
             self.report(hosted, took_s=took_s)
         else:
             self._link.send(LoadFailed(node_id=self._spec.id, instance_id=hosted.id, error=error))
         return [InstanceGone(instance_id=hosted.id)]
+
+    def _forget_requests_of(self, hosted: Hosted) -> None:
+        self._where = {request_id: each for request_id, each in self._where.items() if each is not hosted}
 
     def _options(self, hosted: Hosted) -> LoadOptions:
         shape = hosted.command.shape

@@ -39,12 +39,15 @@ class Link:
         except OSError as error:
             raise DaemonGoneError from error
 
-    def receive(self, *, wait: bool) -> list[DownFrame]:
+    def receive(self, *, wait: bool, wait_s: float | None = None) -> list[DownFrame]:
         """Return what has arrived; if `wait` and nothing has, sleep until something does or the bell rings.
+
+        No longer than `wait_s` (None: for ever).
 
         Raises DaemonGoneError at the end of the stream. A frame that is no message is noted in the log and left out.
         """
-        for fd, _ in self._poll.poll(None if wait else 0):
+        timeout_ms = 0.0 if not wait else None if wait_s is None else wait_s * 1000
+        for fd, _ in self._poll.poll(timeout_ms):
             if fd == self._bell:
                 os.eventfd_read(self._bell)
             else:

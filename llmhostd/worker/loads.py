@@ -1,7 +1,8 @@
 """Who builds and destroys instances while the device computes?
 
-One thread, one job at a time: on CPUs a second builder slows the neighbours more than it hastens the load. Nothing here
-touches a runner; results wait until the device loop takes them.
+One thread builds, one job at a time: on CPUs a second builder slows the neighbours more than it hastens the load.
+Another destroys, so that memory which others wait for never waits for a load. Nothing here touches a runner; results
+wait until the device loop takes them.
 """
 
 import logging
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A load or a rest ended well."""
+    """A load ended well."""
 
     instance_id: InstanceId
     instance: EngineInstance
@@ -36,34 +37,35 @@ class Destroyed:
     instance_id: InstanceId
     took_s: float
     error: str = ""
+    left_bytes: int = 0
+    """What the engine holds all the same, because destroying it failed."""
 
 
 Outcome = Built | Destroyed
+Job = Callable[[], Outcome]
 
 
 class Builder:
-    """The thread, its jobs and their outcomes."""
+    """Both threads, their jobs and what came of them."""
 
     def __init__(self, engine: Engine, note: CrashNote, ring: Callable[[], None]) -> None:
-        """`ring` is called from the thread whenever an outcome waits."""
+        """`ring` is called from either thread whenever an outcome waits."""
         self._engine = engine
         self._note = note
         self._ring = ring
-        self._jobs: queue.SimpleQueue[Callable[[], Outcome]] = queue.SimpleQueue()
+        self._builds: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._removals: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name="builder", daemon=True).start()
+        for name, jobs in (("builder", self._builds), ("remover", self._removals)):
+            threading.Thread(target=self._work, args=(jobs,), name=name, daemon=True).start()
 
     def load(self, instance_id: InstanceId, checkpoint: Path, options: LoadOptions) -> None:
         """Build and compile."""
-        self._jobs.put(lambda: self._build(instance_id, checkpoint, options, None))
+        self._builds.put(lambda: self._build(instance_id, checkpoint, options))
 
-    def rest(self, instance: EngineInstance, instance_id: InstanceId, checkpoint: Path, options: LoadOptions) -> None:
-        """Destroy, build and compile again: packed weights are given back only so."""
-        self._jobs.put(lambda: self._build(instance_id, checkpoint, options, instance))
-
-    def unload(self, instance: EngineInstance, instance_id: InstanceId) -> None:
-        """Destroy."""
-        self._jobs.put(lambda: self._destroy(instance_id, instance))
+    def destroy(self, instance: EngineInstance, instance_id: InstanceId) -> None:
+        """Give back all that it holds: packed weights are given back only so."""
+        self._removals.put(lambda: self._destroy(instance_id, instance))
 
     def outcomes(self) -> list[Outcome]:
         """Return what has ended since the last call."""
@@ -72,22 +74,18 @@ class Builder:
             ended.append(self._outcomes.get())
         return ended
 
-    def _work(self) -> None:
+    def _work(self, jobs: "queue.SimpleQueue[Job]") -> None:
         while True:
-            job = self._jobs.get()
+            job = jobs.get()
             self._outcomes.put(job())
             # Nothing of a finished job may keep an instance alive until the next one comes.
             del job
             self._ring()
 
-    def _build(
-        self, instance_id: InstanceId, checkpoint: Path, options: LoadOptions, old: EngineInstance | None
-    ) -> Outcome:
+    def _build(self, instance_id: InstanceId, checkpoint: Path, options: LoadOptions) -> Outcome:
         began_s = time.monotonic()
         self._note.loading(instance_id)
         try:
-            if old is not None:
-                old.unload()
             instance = self._engine.load(checkpoint, options)
         except Exception as error:  # noqa: BLE001 - whatever a plugin raises, the other instances go on
             return Destroyed(instance_id, time.monotonic() - began_s, explain(error))
@@ -97,11 +95,22 @@ class Builder:
 
     def _destroy(self, instance_id: InstanceId, instance: EngineInstance) -> Outcome:
         began_s = time.monotonic()
+        before_bytes, left_bytes = _held_bytes(instance, 0), 0
         try:
             instance.unload()
         except Exception as error:  # noqa: BLE001 - as above
             explain(error)
-        return Destroyed(instance_id, time.monotonic() - began_s)
+            left_bytes = _held_bytes(instance, before_bytes)
+        return Destroyed(instance_id, time.monotonic() - began_s, left_bytes=left_bytes)
+
+
+def _held_bytes(instance: EngineInstance, otherwise: int) -> int:
+    """What the engine says that an instance holds, KV included; `otherwise` when it cannot even say that."""
+    try:
+        return instance.held_bytes() + instance.kv_blocks * instance.kv_bytes_per_block
+    except Exception as error:  # noqa: BLE001 - as above
+        explain(error)
+        return otherwise
 
 
 def explain(error: Exception) -> str:

@@ -4,11 +4,16 @@ import time
 from typing import Protocol
 
 from llmhostd.domain.node_events import DeviceIdle, NodeAction, NodeEvent
+from llmhostd.domain.reports import NodeMemoryReported
 from llmhostd.engines.frames import DownFrame, LoadFrame, ShutdownFrame, StartFrame, SubmitFrame
+from llmhostd.worker.budget import Budget
 from llmhostd.worker.executor import Executor
 from llmhostd.worker.instances import Instances
 from llmhostd.worker.link import Link
 from llmhostd.worker.loads import Builder
+
+_TELL_MEMORY_EVERY_S = 0.25
+"""A busy node says this often whose its memory is."""
 
 
 class Mind(Protocol):
@@ -18,27 +23,38 @@ class Mind(Protocol):
         """Hear, and decide."""
         ...
 
+    def memory_report(self) -> NodeMemoryReported:
+        """Say whose the node's bytes are."""
+        ...
+
 
 class DeviceLoop:
     """The device's thread. Between two iterations it looks at the socket once and never waits while there is work."""
 
-    def __init__(self, mind: Mind, link: Link, builder: Builder, instances: Instances, executor: Executor) -> None:
+    def __init__(
+        self, mind: Mind, link: Link, builder: Builder, instances: Instances, executor: Executor, budget: Budget
+    ) -> None:
         self._mind = mind
+        self._budget = budget
         self._link = link
         self._builder = builder
         self._instances = instances
         self._executor = executor
         self._stopping = False
+        self._told = mind.memory_report()
+        self._told_s = 0.0
 
     def run(self) -> None:
         """Go on until a `ShutdownFrame`. Raises DaemonGoneError when the daemon went without one."""
         idle = False
         while not self._stopping:
-            for frame in self._link.receive(wait=idle):
+            for frame in self._link.receive(wait=idle, wait_s=self._budget.look_every_s):
                 self._hear(frame)
             for outcome in self._builder.outcomes():
                 self._tell(*self._instances.conclude(outcome))
+            self._tell(*self._budget.look(time.monotonic()))
             idle = not self._tell(DeviceIdle())
+            self._tell_memory(idle=idle)
 
     def _tell(self, *events: NodeEvent) -> bool:
         """Tell the mind, do what it decides, tell it what came of that, and so on; whether it decided anything."""
@@ -49,6 +65,16 @@ class DeviceLoop:
                 pending += self._executor.perform(action)
                 decided = True
         return decided
+
+    def _tell_memory(self, *, idle: bool) -> None:
+        """Tell the daemon whose bytes are whose, if that changed: now and then, and before there is nothing to do."""
+        now = time.monotonic()
+        if not idle and now - self._told_s < _TELL_MEMORY_EVERY_S:
+            return
+        self._told_s, report = now, self._mind.memory_report()
+        if report != self._told:
+            self._told = report
+            self._link.send(report)
 
     def _hear(self, frame: DownFrame) -> None:
         match frame:

@@ -14,15 +14,16 @@ from llmhostd.compute.profile_grid import GridPoint, PrefillPoint, grid_for
 from llmhostd.domain.profile import DecodeSample, PrefillSample
 from llmhostd.engines.batch import Part, flatten
 from llmhostd.engines.runner import Runner
+from llmhostd.node.kv_pools import MEASURING_KV_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurePolicy:
     """How much one sample may take."""
 
-    kv_bytes: int = 64 << 20
-    """KV that a sample may fill. Beyond it the imagined requests share blocks: this is more than caches hold, so they
-    are read at the speed of memory all the same."""
+    kv_bytes: int = MEASURING_KV_BYTES
+    """KV that a sample may fill, as far as the pool has it. Beyond it the imagined requests share blocks: this is more
+    than caches hold, so they are read at the speed of memory all the same."""
     repeats: int = 3
     """Runs of a sample, of which the median counts..."""
     enough_s: float = 0.2
@@ -62,7 +63,7 @@ class Measurement:
         return self.done == self.total
 
     def sample(self) -> None:
-        """Measure the next point. Raises EngineError as the engine does."""
+        """Measure the next point. Raises EngineError as the engine does, or when requests own all KV there is."""
         point = self._points[self.done]
         if isinstance(point, PrefillPoint):
             rows = [(point.past_tokens, point.chunk_tokens)]

@@ -63,7 +63,7 @@ class NodeScript:
     def __init__(self):
         self.mind = None
         self.running = None
-        self.resizing = None
+        self.resizing = {}
         self.shapes = {}
         self.said = {}
         self.most = {}
@@ -72,6 +72,8 @@ class NodeScript:
         verb, *rest = words
         if verb == "run":
             return self.run(now, int(rest[0]))
+        if verb == "sums":
+            return self.sums(now)
         return self.tell(getattr(self, verb)(now, *rest), now)
 
     def tell(self, event, now):
@@ -88,7 +90,7 @@ class NodeScript:
         if isinstance(action, events.RunIteration):
             self.running = action
         elif isinstance(action, events.ResizeKv):
-            self.resizing = action
+            self.resizing[action.instance_id] = action
 
     # The words.
 
@@ -109,6 +111,27 @@ class NodeScript:
         return events.InstanceLoaded(
             instance_id=InstanceId(name), held_bytes=20 * MB, kv_bytes_per_block=MB, block_tokens=32
         )
+
+    def emptied(self, now, name):
+        return events.InstanceEmptied(instance_id=InstanceId(name))
+
+    def broken(self, now, name):
+        return events.InstanceBroken(instance_id=InstanceId(name), because="its first iteration failed")
+
+    def weighed(self, now, name, megabytes, blocks, _sharing="sharing", shared=0):
+        return events.InstanceWeighed(
+            instance_id=InstanceId(name), held_bytes=int(megabytes) * MB, kv_blocks=int(blocks),
+            shared_blocks=int(shared),
+        )  # fmt: skip
+
+    def budget(self, now, megabytes):
+        return events.BudgetChanged(memory_bytes=int(megabytes) * MB, because="others need memory")
+
+    def sums(self, now):
+        """Not an event: what the node says of its memory."""
+        report = self.mind.memory_report()
+        sums = {name: getattr(report, f"{name}_bytes") // MB for name in ("budget", "promised", "held", "used")}
+        return [" ".join(f"{name} {size}" for name, size in sums.items())]
 
     def gone(self, now, name):
         return events.InstanceGone(instance_id=InstanceId(name))
@@ -164,10 +187,16 @@ class NodeScript:
             )
         return events.IterationDone(instance_id=action.instance_id, duration_s=action.predicted_s, rows=tuple(rows))
 
-    def resized(self, now, blocks=None):
-        action, self.resizing = self.resizing, None
+    def fail(self, now):
+        """The running iteration comes to nothing."""
+        action, self.running = self.running, None
+        return events.IterationFailed(instance_id=action.instance_id, duration_s=0.01, because="the engine failed")
+
+    def resized(self, now, name=None, blocks=None):
+        """A resize ends: the oldest, unless named."""
+        action = self.resizing.pop(InstanceId(name) if name else next(iter(self.resizing)))
         size = action.kv_blocks if blocks is None else int(blocks)
-        return events.KvResized(instance_id=action.instance_id, kv_blocks=size)
+        return events.KvResized(instance_id=action.instance_id, kv_blocks=size, took_s=0.001)
 
     def run(self, now, turns):
         """The device goes on by itself for so many turns, or until there is nothing to do."""

@@ -16,7 +16,7 @@ SAVED_S = IterationPolicy().best_effort_saved_s
 
 
 class World(NodeScript):
-    """Carries out what the mind decides, and keeps account of every request."""
+    """Carries out what the mind decides, keeps account of every request, and of what the engine really holds."""
 
     def __init__(self, memory_mb):
         super().__init__()
@@ -25,33 +25,58 @@ class World(NodeScript):
         self.background = []
         self.fates = {}
         self.iterations = []
+        self.sampling = None
         self.refuse_growth = False
+        self.refuse_shrinking = False
+        self.slow_resizes = False
+        """Whether resizes take their time, as on a device that copies pools, while others compute."""
+        self.engine = {}
+        """Instance -> [bytes beside KV, KV blocks] as the engine has them."""
+        self.solid = True
+        """Whether the budget never changed: then nothing may ever exceed it."""
 
     def hear(self, event):
-        self.tell(event, self.now)
+        lines = self.tell(event, self.now)
+        self.compare()
+        return lines
+
+    def compare(self):
+        """The books against the engine."""
+        memory = self.mind.memory
+        truth = {name: weights + blocks * MB for name, (weights, blocks) in self.engine.items()}
+        for name, size in truth.items():
+            assert memory.held.of(name) >= size, f"{name} holds {size}, the books say {memory.held.of(name)}"
+            one = self.mind.instances[name]
+            if one.phase is Phase.RESIDENT and not one.blocked:
+                assert memory.held.of(name) == size
+        assert sum(truth.values()) <= memory.held.owned_bytes
+        if self.solid:
+            assert memory.held.free_bytes >= 0, "over the budget, which was avoidable"
 
     def note(self, action):
-        assert not (self.running or self.resizing) or isinstance(
-            action, events.BeginLoad | events.BeginRest | events.BeginUnload | events.DropRequest | events.ReturnRequest
-        ), "the device was given two things at once"
+        computes = events.RunIteration | events.RunProfileSample
+        assert not (self.running and isinstance(action, computes)), "the device was given two things at once"
         super().note(action)
         match action:
-            case events.BeginLoad() | events.BeginRest():
+            case events.BeginLoad():
                 self.background.append((type(action), action.instance_id))
-                assert sum(kind is not events.BeginUnload for kind, _ in self.background) == 1
-            case events.BeginUnload():
+                assert sum(kind is events.BeginLoad for kind, _ in self.background) == 1
+            case events.BeginUnload() | events.BeginRest():
                 self.background.append((type(action), action.instance_id))
                 assert self.mind.instances[action.instance_id].idle
+            case events.AbandonLoad():
+                self.background.append((type(action), action.instance_id))
             case events.DropRequest():
                 self.end(action.request_id, "dropped")
             case events.ReturnRequest():
                 self.end(action.request_id, "returned")
+            case events.FailRequest():
+                self.end(action.request_id, "failed")
             case events.ResizeKv():
-                one = self.mind.instances[action.instance_id]
-                assert action.kv_blocks >= one.blocks_with({})
-                if action.kv_blocks > one.kv_blocks:
-                    held = sum(each.weights_bytes + each.kv_bytes for each in self.mind.instances.values())
-                    assert held + (action.kv_blocks - one.kv_blocks) * MB <= self.mind.spec.memory_bytes
+                assert action.kv_blocks >= self.mind.instances[action.instance_id].blocks_with({})
+            case events.RunProfileSample():
+                self.sampling = action.instance_id
+                self.engine[action.instance_id][0] = 100 * MB
             case events.RunIteration():
                 self.iterations.append((action, self.waiting()))
 
@@ -71,44 +96,77 @@ class World(NodeScript):
 
     def device(self):
         """One turn: ask, and carry out. Returns whether there was anything to do."""
-        before = len(self.fates), list(self.fates.values())
-        self.hear(events.DeviceIdle())
-        if self.running:
-            self.now += self.running.predicted_s
-            event = self.done(self.now)
-            for row in event.rows:
-                if row.finish and row.request_id not in self.mind.leaving:
-                    self.end(row.request_id, "finished")
-            for row in event.rows:
-                if row.finish and row.request_id in self.mind.leaving:
-                    self.end(row.request_id, "dropped")
-            self.hear(event)
-            return True
-        if self.resizing:
-            self.now += 0.001
-            grows = self.resizing.kv_blocks > self.mind.instances[self.resizing.instance_id].kv_blocks
-            failed = self.refuse_growth and grows
-            size = self.mind.instances[self.resizing.instance_id].kv_blocks if failed else None
-            self.hear(self.resized(self.now, size))
-            return True
-        unmeasured = [one for one in self.mind.instances.values() if one.computes and one.measuring]
-        if unmeasured:
-            self.hear(self.measured(self.now, unmeasured[0].id))
-            return True
-        return before != (len(self.fates), list(self.fates.values()))
+        if not self.hear(events.DeviceIdle()):
+            return False
+        if self.resizing and not self.slow_resizes:
+            self.end_resize()
+        elif self.running:
+            self.iterate()
+        elif self.sampling:
+            self.sample(self.sampling)
+        return True
+
+    def iterate(self, fails=False):
+        """The running iteration ends."""
+        self.now += self.running.predicted_s
+        name = self.running.instance_id
+        if fails:
+            self.hear(self.fail(self.now))
+            return
+        event = self.done(self.now)
+        if name in self.engine:
+            self.engine[name][0] = 100 * MB
+        for row in event.rows:
+            if row.finish and row.request_id not in self.mind.requests.leaving:
+                self.end(row.request_id, "finished")
+        for row in event.rows:
+            if row.finish and row.request_id in self.mind.requests.leaving:
+                self.end(row.request_id, "left")
+        self.hear(event)
+
+    def sample(self, name):
+        """A sample of a profile was run; it was the last of its stage."""
+        self.sampling = None
+        one = self.mind.instances[name]
+        assert one.kv_blocks > one.blocks_with({}), "a sample without KV of its own"
+        self.hear(self.measured(self.now, name))
+
+    def end_resize(self):
+        """The oldest resize ends."""
+        if not self.resizing:
+            return
+        self.now += 0.001
+        name = next(iter(self.resizing))
+        if name not in self.engine:
+            del self.resizing[name]
+            return
+        before, asked = self.engine[name][1], self.resizing[name].kv_blocks
+        fails = self.refuse_growth if asked > before else self.refuse_shrinking
+        self.engine[name][1] = before if fails else asked
+        self.hear(self.resized(self.now, name, self.engine[name][1]))
 
     def complete(self):
         """A background operation ends."""
-        if self.background:
-            kind, name = self.background.pop(0)
-            self.hear(self.gone(self.now, name) if kind is events.BeginUnload else self.loaded(self.now, name))
+        if not self.background:
+            return
+        kind, name = self.background.pop(0)
+        if kind is events.BeginLoad:
+            self.engine[name] = [20 * MB, 0]
+            self.hear(self.loaded(self.now, name))
+        else:
+            self.engine.pop(name, None)
+            self.hear(self.emptied(self.now, name) if kind is events.BeginRest else self.gone(self.now, name))
 
     def drain(self):
         """No more news: everything ends."""
         for _ in range(3000):
-            if not self.device() and not self.background:
-                return
+            busy = self.device() or bool(self.background or self.resizing)
+            self.end_resize()
             self.complete()
+            if self.running:
+                self.iterate()
+            if not busy:
+                return
         raise AssertionError("it goes on for ever")
 
 
@@ -117,11 +175,17 @@ loads = st.tuples(st.just("load"), st.sampled_from(INSTANCES), st.sampled_from([
 submits = st.tuples(st.just("submit"), st.sampled_from(INSTANCES), st.integers(1, 1500), st.integers(1, 6),
                     st.integers(0, 4), st.booleans())  # fmt: skip
 others = st.tuples(
-    st.sampled_from(["rest", "unload", "measure", "fail", "cancel", "recall", "refuse"]), st.integers(0, 9)
+    st.sampled_from(
+        ["rest", "unload", "measure", "fail", "fail iteration", "break", "cancel", "recall", "refuse", "stick"]
+    ),
+    st.integers(0, 9),
 )
+budgets = st.tuples(st.just("budget"), st.sampled_from([0, 90, 150, 260, 400]))
 turns = st.tuples(st.just("turns"), st.integers(1, 8))
 completions = st.tuples(st.just("complete"))
-histories = st.lists(st.one_of(loads, submits, submits, turns, completions, others), max_size=40)
+slowly = st.tuples(st.just("slow"), st.booleans())
+histories = st.lists(st.one_of(loads, submits, submits, turns, completions, others, slowly), max_size=40)
+with_budgets = st.lists(st.one_of(loads, submits, submits, turns, completions, others, slowly, budgets), max_size=40)
 
 
 def live(world, history):
@@ -148,9 +212,26 @@ def live(world, history):
                 world.hear(world.recall(world.now, f"r{rest[0]}"))
             case "refuse":
                 world.refuse_growth = rest[0] < 3
+            case "stick":
+                world.refuse_shrinking = rest[0] < 3
+            case "slow":
+                world.slow_resizes = rest[0]
+            case "budget":
+                world.solid = False
+                world.hear(world.budget(world.now, rest[0]))
             case "fail" if world.background:
                 _, name = world.background.pop(0)
+                world.engine.pop(name, None)
                 world.hear(world.gone(world.now, name))
+            case "fail iteration":
+                world.hear(events.DeviceIdle())
+                if world.running:
+                    world.iterate(fails=True)
+            case "break":
+                computing = [one for one in world.mind.instances.values() if one.computes and not one.resizing]
+                if computing:
+                    world.hear(world.broken(world.now, computing[0].id))
+                    world.background.append((events.BeginUnload, computing[0].id))
             case "rest" | "unload" | "measure":
                 world.hear(getattr(world, what)(world.now, INSTANCES[rest[0] % 3]))
     world.drain()
@@ -163,8 +244,20 @@ def test_nothing_is_lost_and_every_rule_holds(history, memory_mb):
     live(world, history)
     stuck = {key for key, fate in world.fates.items() if fate is None}
     assert not stuck
-    assert not world.mind.where
-    assert not world.mind.leaving
+    assert not world.mind.requests.where
+    assert not world.mind.requests.leaving
+
+
+@settings(max_examples=250, deadline=None)
+@given(with_budgets, st.sampled_from([260, 400]))
+def test_a_budget_that_changes_is_kept_as_far_as_requests_and_pools_can_give(history, memory_mb):
+    world = World(memory_mb)
+    live(world, history)
+    assert None not in world.fates.values()
+    assert not world.mind.requests.where
+    weights = sum(size for size, _ in world.engine.values())
+    stuck = any(one.kv_stuck for one in world.mind.instances.values())
+    assert stuck or world.mind.memory.held.owned_bytes <= max(world.mind.memory.budget_bytes, weights)
 
 
 @settings(max_examples=150, deadline=None)
@@ -206,7 +299,7 @@ def test_the_most_urgent_prefill_gets_its_chunk_under_full_load():
     world.fates["p"] = None
     world.hear(world.submit(0.0, "p", "on", "a", "prompt", "2500", "max", "2"))
     turns = 0
-    while world.mind.where.get("p") and turns < 400:
+    while world.mind.requests.where.get("p") and turns < 400:
         world.device()
         turns += 1
     assert world.fates["p"] == "finished"
@@ -219,7 +312,8 @@ def test_predictions_follow_what_iterations_take_but_not_first_runs():
     world.complete()
     world.fates["r"] = None
     world.hear(world.submit(0.0, "r", "on", "a", "prompt", "100", "max", "30"))
-    while world.mind.where:
+    world.engine.clear()
+    while world.mind.requests.where:
         world.hear(events.DeviceIdle())
         if world.resizing:
             world.hear(world.resized(0.0))
@@ -271,7 +365,7 @@ def test_the_invariants_see_what_is_wrong():
         mind.instances["a"].kv_blocks = 1
 
     def lose(mind):
-        mind.where.clear()
+        mind.requests.where.clear()
 
     def overrun(mind):
         mind.instances["a"].load.requests["r"].computed_tokens = 999

@@ -36,7 +36,12 @@ SHAPE = ModelShape(
 
 
 def write_checkpoint(folder: Path, **wanted: object) -> Path:
-    """`seed`, and faults: `die_at_load`, `die_at_run`, `fail_at_run` (run numbers from 1), `load_s`, `run_s`."""
+    """`seed`, and faults.
+
+    Run numbers from 1: `die_at_run`, `fail_at_run`, `fail_from_run`. Blocks: `most_blocks`, beyond which a growth is
+    refused. Flags: `die_at_load`, `fail_at_shrink`, `break_at_shrink` (half done, then an error that no contract
+    names), `keep_at_unload` (nothing is given back). Seconds: `load_s`, `run_s`, `unload_s`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "reference.json").write_text(json.dumps(wanted))
     return folder
@@ -87,7 +92,7 @@ class ReferenceInstance:
         time.sleep(self.wanted.get("run_s", 0))
         if self.runs == self.wanted.get("die_at_run"):
             signal.raise_signal(signal.SIGSEGV)
-        if self.runs == self.wanted.get("fail_at_run"):
+        if self.runs == self.wanted.get("fail_at_run") or self.runs >= self.wanted.get("fail_from_run", np.inf):
             raise EngineError("the reference engine was asked to fail")
         x = self.embedding[iteration.token_ids]
         for layer, weights in enumerate(self.layers):
@@ -123,8 +128,13 @@ class ReferenceInstance:
         return out.reshape(len(x), -1)
 
     def resize_kv(self, kv_blocks: int, moves: Sequence[tuple[int, int]] = ()) -> None:
-        if kv_blocks > 100_000:
+        if kv_blocks > self.wanted.get("most_blocks", 100_000):
             raise EngineError("there is not that much memory")
+        if kv_blocks < self.kv_blocks and self.wanted.get("fail_at_shrink"):
+            raise EngineError("the tail cannot be given back")
+        if kv_blocks < self.kv_blocks and self.wanted.get("break_at_shrink"):
+            self.kv_blocks -= 1
+            raise MemoryError("in the middle of it")
         for source, target in moves:
             self.kv[:, :, target] = self.kv[:, :, source]
         old = self.kv[:, :, :kv_blocks]
@@ -136,6 +146,9 @@ class ReferenceInstance:
         return 200_000 if self.runs else 10_000
 
     def unload(self) -> None:
+        time.sleep(self.wanted.get("unload_s", 0))
+        if self.wanted.get("keep_at_unload"):
+            raise RuntimeError("somebody still reads it")
         del self.kv, self.layers
 
 

@@ -117,10 +117,15 @@ class BlocksAndTwin(RuleBasedStateMachine):
             old = self.blocks.capacity
             with pytest.raises(KvExhaustedError, match="cannot shrink"):
                 self.blocks.resize(capacity)
+            with pytest.raises(KvExhaustedError, match="cannot shrink"):
+                self.blocks.moves_for(capacity)
             assert self.blocks.capacity == old
             return
         self.evict(max(0, self.blocks.owned + len(self.evictable) - capacity))
-        moves = self.blocks.resize(capacity)
+        moves = self.blocks.moves_for(capacity)
+        self.blocks.check()
+        assert moves == self.blocks.moves_for(capacity)
+        self.blocks.resize(capacity)
         assert all(source >= capacity > target for source, target in moves)
         renamed = dict(moves)
         self.evictable = [renamed.get(block, block) for block in self.evictable]
@@ -132,6 +137,8 @@ class BlocksAndTwin(RuleBasedStateMachine):
     def tables_hold_their_contexts(self) -> None:
         self.blocks.check()
         assert self.blocks.cached == len(self.evictable)
+        named = [block for request_id in self.contexts for block in self.blocks.table(request_id)]
+        assert self.blocks.shared == len(named) - len(set(named))
         for request_id, context in self.contexts.items():
             table = self.blocks.table(request_id)
             for index in range(-(-self.computed[request_id] // BLOCK)):
@@ -174,7 +181,8 @@ def test_shrinking_moves_live_blocks_down_and_forgets_the_cache() -> None:
     compute(blocks, "first", tokens(*range(8)))
     compute(blocks, "second", tokens(*range(20, 28)))
     blocks.close(RequestId("first"))
-    assert blocks.resize(2) == ((2, 0), (3, 1))
+    assert blocks.moves_for(2) == ((2, 0), (3, 1))
+    blocks.resize(2)
     assert list(blocks.table(RequestId("second"))) == [0, 1]
     assert blocks.cached == 0
     blocks.check()

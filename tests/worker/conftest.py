@@ -15,4 +15,4 @@ def reference_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: reference-engine\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[llmhostd.engines]\nreference = reference_engine:open_engine\n")
-    monkeypatch.setenv("PYTHONPATH", f"{info.parent}:{RUNNER_TESTS}")
+    monkeypatch.setenv("PYTHONPATH", f"{info.parent}:{RUNNER_TESTS}", prepend=":")
