@@ -21,6 +21,7 @@ COMMANDS = {
     "bench": ("bench:bench", "Put any OpenAI-compatible server under open-loop load."),
     "simulate": ("simulate:simulate", "Replay a trace through the same decisions without hardware."),
     "plan": ("plan:plan", "Say who would meet their SLO, what breaks first, and what more of anything would buy."),
+    "evaluate": ("evaluate:evaluate", "Repeat the evaluation of SLINFER and draw it beside what was published."),
     "replay": ("replay:replay", "Decide the journal's events again, and show what differs."),
     "doctor": ("doctor:doctor", "Look for what is broken or slow here, and say why."),
     "demo-models": ("demo:demo_models", "Make small models of several families, without a download."),

@@ -35,7 +35,7 @@ def spread(outcomes: Sequence[Outcome]) -> Spread:
     return Spread(
         outcomes=tuple(outcomes),
         mean=_each_figure(words, _mean),
-        half_width_95=_figures_only(_each_figure(words, _half_width)),
+        half_width_95=_figures_only(_each_figure(words, half_width)),
     )
 
 
@@ -59,7 +59,7 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def _half_width(values: list[float]) -> float:
+def half_width(values: list[float]) -> float:
     """Of the 95 % confidence interval of the mean; 0 for a single value."""
     n = len(values)
     if n < 2:

@@ -118,9 +118,9 @@ def test_seeds_without_noise_agree_and_with_noise_give_an_interval(tmp_path):
 
 
 def test_the_half_width_is_students():
-    from llmhostd.simulator.seeds import _half_width
+    from llmhostd.simulator.seeds import half_width
 
-    assert _half_width([1.0, 2.0, 3.0]) == pytest.approx(4.303 * 1.0 / 3**0.5)
+    assert half_width([1.0, 2.0, 3.0]) == pytest.approx(4.303 * 1.0 / 3**0.5)
 
 
 def test_each_ablation_changes_what_it_names():
