@@ -12,6 +12,7 @@ import uvloop
 from llmhostd.api.exposure import check_exposure
 from llmhostd.config import Config
 from llmhostd.daemon.compose import Parts, compose
+from llmhostd.daemon.known_profiles import known_profiles
 from llmhostd.daemon.listeners import address_of
 from llmhostd.daemon.mind import MakeMind
 from llmhostd.daemon.nodes import node_layout, say_nodes
@@ -19,7 +20,10 @@ from llmhostd.daemon.systemd import Notifier
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.events import ModelAdded, ProfileKnown, WarmUpAsked
 from llmhostd.domain.hardware import NodeSpec
+from llmhostd.domain.ids import ShapeKey
+from llmhostd.domain.profile import Profile
 from llmhostd.state.lock import own_state
+from llmhostd.state.models import RegisteredModel
 
 if TYPE_CHECKING:
     from llmhostd.daemon.server import Server
@@ -75,10 +79,31 @@ async def _live(config: Config, nodes: Sequence[NodeSpec], state_dir: Path, make
 def introduce(parts: Parts) -> None:
     """Tell the mind what earlier runs left. Raises OperatorError for a setting that no model can have."""
     models, profiles = parts.records.load()
-    for model in models:
-        parts.loop.hear(ModelAdded(spec=parts.models.add(model)))
-    ours = {spec.hardware_key for spec in parts.nodes}
+    known = _introduce_models(parts, models) | _introduce_profiles(parts, profiles)
+    if parts.config.daemon.profile_at_start:
+        for spec in parts.models:
+            if spec.shape.key not in known:
+                parts.loop.hear(WarmUpAsked(name=spec.name))
+
+
+def _introduce_models(parts: Parts, models: Sequence[RegisteredModel]) -> set[ShapeKey]:
+    """Return the shapes that every node's engine knows without measuring."""
     known = set()
+    for model in models:
+        spec = parts.models.add(model)
+        parts.loop.hear(ModelAdded(spec=spec))
+        told = list(known_profiles(parts.nodes, spec))
+        for profile in told:
+            parts.loop.hear(ProfileKnown(profile=profile))
+        if len(told) == len(parts.nodes):
+            known.add(spec.shape.key)
+    return known
+
+
+def _introduce_profiles(parts: Parts, profiles: Sequence[Profile]) -> set[ShapeKey]:
+    """Return the shapes that were measured on this hardware."""
+    known = set()
+    ours = {spec.hardware_key for spec in parts.nodes}
     for profile in profiles:
         if profile.hardware_key in ours:
             try:
@@ -88,10 +113,7 @@ def introduce(parts: Parts) -> None:
             else:
                 parts.measurements.keep(profile)
                 known.add(profile.shape_key)
-    if parts.config.daemon.profile_at_start:
-        for spec in parts.models:
-            if spec.shape.key not in known:
-                parts.loop.hear(WarmUpAsked(name=spec.name))
+    return known
 
 
 def _make_server(parts: Parts) -> "Server":

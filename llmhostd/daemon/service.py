@@ -13,6 +13,7 @@ from llmhostd.api.nearest import nearest
 from llmhostd.api.service import Ask, ModelRegistration, RefusedError
 from llmhostd.daemon.answer import Answer
 from llmhostd.daemon.decisions import DecisionFeed, Follower
+from llmhostd.daemon.known_profiles import known_profiles
 from llmhostd.daemon.loop import HostLoop
 from llmhostd.daemon.measurements import Measurements
 from llmhostd.daemon.mind import Mind
@@ -32,6 +33,7 @@ from llmhostd.domain.events import (
     ModelAdded,
     ModelReleased,
     ModelRemoved,
+    ProfileKnown,
     UnloadAsked,
     WarmUpAsked,
 )
@@ -148,6 +150,8 @@ class Daemon:
             await self._records.put_model(model)
             self._texts.forget(Path(model.path))
             self._loop.hear(ModelAdded(spec=spec))
+            for profile in known_profiles(self._nodes, spec):
+                self._loop.hear(ProfileKnown(profile=profile))
         log.info("model %s: %s", model.name, model.path)
         return next(one for one in self.models() if one.name == model.name)
 

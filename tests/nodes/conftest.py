@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 from goldens.families import CASES
 from goldens.seeded import seeded_checkpoint
+from stand_ins import FAST
 
 from llmhostd.domain.hardware import NodeKind, NodeSpec
 from llmhostd.domain.ids import HardwareKey, NodeId
-
-FAST = {"memory_bytes_per_s": 1e12, "operations_per_s": 1e14, "iteration_overhead_s": 0.002, "load_overhead_s": 0.05}
-"""A device on which an iteration of a tiny model takes two milliseconds."""
 
 
 @pytest.fixture(scope="session")
