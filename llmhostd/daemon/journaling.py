@@ -15,7 +15,7 @@ from llmhostd import __version__
 from llmhostd.daemon.mind import Mind
 from llmhostd.domain.actions import HostAction
 from llmhostd.domain.errors import OperatorError
-from llmhostd.domain.events import HostEvent
+from llmhostd.domain.events import ClockTicked, HostEvent
 from llmhostd.host.snapshots import MindSnapshot
 from llmhostd.state.journal import Journal, JournalPolicy, MadeWith, Step
 
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 MOST_UNWRITTEN = 200_000
 """Steps that may wait for a slow disk: some 100 MB."""
+FEW = 100
 _MIB = 1 << 20
 
 
@@ -59,7 +60,12 @@ class Journaling:
             self.flush()
 
     def flush(self) -> None:
-        """Have what was noted written soon."""
+        """Have what was noted written soon; but not a few ticks by themselves, which an idle box has all day."""
+        if len(self._pending) < FEW and all(isinstance(one.event, ClockTicked) for one in self._pending):
+            return
+        self._write_soon()
+
+    def _write_soon(self) -> None:
         taken, self._pending = self._pending, []
         if not taken or self._journal is None:
             return
@@ -72,7 +78,7 @@ class Journaling:
 
     def close(self) -> None:
         """Write what is left, then close."""
-        self.flush()
+        self._write_soon()
         self._thread.shutdown(wait=True)
         if self._journal is not None:
             self._journal.close()

@@ -45,6 +45,8 @@ create table batches (
 
 T = TypeVar("T")
 
+_SIZES = "select start, sum(length(blob)) from batches group by start"
+
 
 @dataclass(frozen=True, slots=True)
 class JournalPolicy:
@@ -101,6 +103,7 @@ class Journal:
         try:
             self._db = sqlite3.connect(self.file, timeout=10.0, check_same_thread=False, isolation_level=None)
             self._prepare()
+            self._sizes: dict[int, int] = dict(self._db.execute(_SIZES))
         except sqlite3.Error as error:
             raise OperatorError(f"{self.file}: {error}") from error
 
@@ -116,7 +119,8 @@ class Journal:
         self._db.execute("begin immediate")
         with self._db:
             self._db.execute("insert into batches values (?, ?, ?, ?)", (start, first_sequence, len(steps), blob))
-            self._trim(start, max_bytes)
+            sizes = self._trimmed(start, self._sizes | {start: self._sizes.get(start, 0) + len(blob)}, max_bytes)
+        self._sizes = sizes
         self._db.execute("pragma incremental_vacuum")
 
     def starts(self) -> list[Start]:
@@ -173,29 +177,31 @@ class Journal:
         except zlib.error as error:
             raise OperatorError(f"{where}: is damaged: {error}") from error
 
-    def _trim(self, running: int, max_bytes: int) -> None:
-        """Forget whole earlier histories, oldest first; then the beginning of the running one."""
-        sizes = dict(self._db.execute("select start, sum(length(blob)) from batches group by start order by start"))
+    def _trimmed(self, running: int, sizes: dict[int, int], max_bytes: int) -> dict[int, int]:
+        """Forget whole earlier histories, oldest first; then the beginning of the running one. Returns what is left."""
         surplus = sum(sizes.values()) - max_bytes
-        for start in [one for one in sizes if one != running]:
-            if surplus <= 0:
+        left = dict(sizes)
+        for start in sorted(sizes):
+            if surplus <= 0 or start == running:
                 break
             self._db.execute("delete from starts where number = ?", (start,))
             self._db.execute("delete from batches where start = ?", (start,))
-            surplus -= sizes[start]
+            surplus -= left.pop(start)
         if surplus > 0:
-            self._trim_running(running, surplus + max_bytes // _LEAST_TRIM)
+            left[running] -= self._trim_running(running, surplus + max_bytes // _LEAST_TRIM)
+        return left
 
-    def _trim_running(self, start: int, surplus: int) -> None:
-        first_kept = 1
+    def _trim_running(self, start: int, surplus: int) -> int:
+        first_kept, dropped = 1, 0
         query = "select first_sequence, steps, length(blob) from batches where start = ? order by first_sequence"
-        for first_sequence, steps, size in self._db.execute(query, (start,)).fetchall():
-            if surplus <= 0:
+        for first_sequence, steps, size in self._db.execute(query, (start,)):
+            if dropped >= surplus:
                 break
-            surplus -= size
+            dropped += size
             first_kept = first_sequence + steps
         self._db.execute("delete from batches where start = ? and first_sequence < ?", (start, first_kept))
         self._db.execute("update starts set first_kept = ? where number = ?", (first_kept, start))
+        return dropped
 
 
 def _without_contents(step: Step) -> Step:

@@ -148,3 +148,13 @@ def test_a_writer_that_is_killed_leaves_all_that_it_had_appended(tmp_path: Path)
         numbers = [int(step.now) for step in journal.steps(only(journal))]
     assert numbers == list(range(1, len(numbers) + 1))
     assert len(numbers) >= told[-1] + 4
+
+
+def test_a_journal_that_is_opened_again_knows_how_full_it_is(tmp_path: Path) -> None:
+    limit = 150_000
+    for _ in range(4):
+        with closing(Journal(tmp_path)) as journal:
+            journal.append(begin(journal), 1, ticks(150), limit)
+    with closing(Journal(tmp_path)) as journal:
+        assert [start.number for start in journal.starts()] == [3, 4]
+        assert all(journal.extent(start) == (150, 149.0) for start in journal.starts())
