@@ -4,6 +4,7 @@ import resource
 from collections.abc import Iterator
 
 import click
+import msgspec
 from rich.table import Table
 
 from llmhostd.cli.checks import (
@@ -21,52 +22,83 @@ from llmhostd.cli.checks import (
 )
 from llmhostd.cli.daemon_client import config_of, daemon_if_running, state_dir_of
 from llmhostd.cli.engine_checks import check_engines
+from llmhostd.cli.node_checks import check_nodes
 from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import console
 from llmhostd.config import find_config
-from llmhostd.devices.probe import probe_cpu
+from llmhostd.daemon.node_defaults import look_at
+from llmhostd.daemon.nodes import NodeLayout, node_layout
+from llmhostd.devices.acceleration import Acceleration
+from llmhostd.devices.probe import CpuFacts
 from llmhostd.domain.errors import LlmhostdError
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.snapshot import ModelSnapshot
+from llmhostd.domain.words import Word
 
 MARKS = {Mark.GOOD: "[green]✓[/]", Mark.SLOW: "[yellow]![/]", Mark.BROKEN: "[bold red]✗[/]"}
 
 
-@click.command(epilog=example("doctor", "--state-dir /var/lib/llmhostd doctor"))
+@click.command(epilog=example("doctor", "--state-dir /var/lib/llmhostd doctor", "doctor --json"))
+@click.option("--json", "as_json", is_flag=True, help="Findings, nodes and what is left out, for a program.")
 @click.pass_obj
-def doctor(place: Place) -> int:
+def doctor(place: Place, /, as_json: bool) -> int:
     """Look for what is broken or slow here, and say why.
 
     Changes nothing. Exits with 1 if something is broken.
     """
-    table = Table(box=None, show_header=False, pad_edge=False)
-    found = list(examine(place))
-    for one in found:
-        table.add_row(MARKS[one.mark], one.subject, one.sentence)
-    console().print(table)
-    return 1 if any(one.mark is Mark.BROKEN for one in found) else 0
+    diagnosis = examine(place)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(diagnosis), indent=2))
+    else:
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for one in diagnosis.findings:
+            table.add_row(MARKS[one.mark], one.subject, one.sentence)
+        console().print(table)
+    return 1 if any(one.mark is Mark.BROKEN for one in diagnosis.findings) else 0
 
 
-def examine(place: Place) -> Iterator[Finding]:
+class Diagnosis(Word):
+    """What `doctor --json` prints."""
+
+    findings: tuple[Finding, ...]
+    acceleration: Acceleration
+    """Of this machine's CPUs."""
+    layout: NodeLayout | None
+    """The nodes of this configuration; null if it cannot be resolved on this machine."""
+
+
+def examine(place: Place) -> Diagnosis:
     """Every check, from the machine up to the daemon."""
-    facts = probe_cpu()
+    machine = look_at()
+    findings = [*check_machine(machine.cpu)]
+    try:
+        config = config_of(place)
+    except LlmhostdError as error:
+        return Diagnosis(
+            findings=(*findings, broken("settings", f"{error}.")), acceleration=machine.acceleration, layout=None
+        )
+    file = find_config(place.config)
+    findings.append(good("settings", f"{file} is in force." if file else "no file: every setting has its default."))
+    layout = None
+    try:
+        layout = node_layout(config.nodes, config.devices, config.machine_memory, machine)
+    except LlmhostdError as error:
+        findings.append(broken("nodes", f"{error}."))
+    else:
+        findings += [*check_nodes(layout, machine.acceleration), *check_engines(layout.nodes)]
+    findings += check_state(state_dir_of(place))
+    said, ours = examine_daemon(place)
+    findings += [*said, *check_port(config.http.host, config.http.port, ours)]
+    return Diagnosis(findings=tuple(findings), acceleration=machine.acceleration, layout=layout)
+
+
+def check_machine(facts: CpuFacts) -> Iterator[Finding]:
+    """Whatever is as it is, however llmhostd is set up."""
     yield from check_cpu(facts)
     yield from check_clock_speed()
     yield from check_neighbours(facts)
     yield from check_memory()
     yield from check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    yield from check_engines()
-    try:
-        config = config_of(place)
-    except LlmhostdError as error:
-        yield broken("settings", f"{error}.")
-        return
-    file = find_config(place.config)
-    yield good("settings", f"{file} is in force." if file else "no file: every setting has its default.")
-    yield from check_state(state_dir_of(place))
-    findings, ours = examine_daemon(place)
-    yield from findings
-    yield from check_port(config.http.host, config.http.port, ours)
 
 
 def examine_daemon(place: Place) -> tuple[list[Finding], bool]:

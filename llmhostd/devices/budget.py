@@ -110,9 +110,8 @@ def _grant(pool: MemoryPool, holders: Sequence[MemoryHolder], policy: MachineMem
     held_bytes = sum(one.anonymous_bytes for one in holders if _lives_in(one, pool))
     shareable = shareable_bytes(left_bytes, held_bytes, policy)
     granted = split_memory(shareable, pool.claims)[pool.mine]
-    because = (
-        f"{source} leaves {spell(left_bytes)} beside {spell(held_bytes)} that workers hold; {spell(shareable)} of it"
-    )
+    beside = f" beside {spell(held_bytes)} that workers hold" if held_bytes else ""
+    because = f"{source} leaves {spell(left_bytes)}{beside}; {spell(shareable)} of it"
     others = len(pool.claims) - 1
     given = pool.claims[pool.mine].fixed_bytes
     if given is None:
