@@ -31,3 +31,11 @@ class CheckpointError(OperatorError):
 
 class EngineError(LlmhostdError):
     """An engine refused or failed an operation; the node goes on without the instance."""
+
+
+class InstanceLostError(EngineError):
+    """An instance cannot be trusted to compute any more: it must be destroyed and built again."""
+
+
+class ProcessLostError(LlmhostdError):
+    """Native code in this process cannot be trusted any more: the process must end, and what it ran go elsewhere."""

@@ -43,7 +43,7 @@ class InstanceEmptied(Message):
 
 
 class InstanceBroken(Message):
-    """An instance failed without a request to blame and is being destroyed; `InstanceGone` follows."""
+    """An instance cannot be used any more: it must be destroyed, and its requests must go elsewhere."""
 
     instance_id: InstanceId
     because: str

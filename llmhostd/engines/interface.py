@@ -109,7 +109,9 @@ class EngineInstance(Protocol):
     def run(self, iteration: Iteration) -> Floats:
         """Compute. Returns logits `[S, vocab]` (a range with the head) or hidden states `[T, hidden]`.
 
-        The result is a view that the next `run` overwrites. The first run packs the weights and is slower.
+        The result is a view that the next `run` overwrites. The first run packs the weights and is slower. Raises
+        EngineError, after which it may be asked again, InstanceLostError, after which it must be unloaded, or
+        ProcessLostError, after which the process must end.
         """
         ...
 
@@ -125,7 +127,10 @@ class EngineInstance(Protocol):
         ...
 
     def unload(self) -> None:
-        """Give everything back to the system. The instance must not be used after."""
+        """Give everything back to the system. The instance must not be used after, but may be asked what it holds.
+
+        Called from another thread than `run`; another instance may be loaded meanwhile.
+        """
         ...
 
 

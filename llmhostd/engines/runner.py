@@ -144,6 +144,8 @@ class Runner:
         finally:
             if self.instance.kv_blocks == kv_blocks:
                 self._blocks.resize(kv_blocks)
+            else:
+                self._blocks.distrust(target for _, target in moves)
 
     @property
     def intact(self) -> bool:

@@ -13,6 +13,7 @@ that equal digests mean equal contexts from the first token on (the automatic pr
 """
 
 from array import array
+from collections.abc import Iterable
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush
 
@@ -178,6 +179,14 @@ class KvBlocks:
         self.capacity = capacity
         if moves:
             self._rename(moves)
+
+    def distrust(self, blocks: Iterable[int]) -> None:
+        """Forget what these blocks hold if nobody owns them: copies that failed half way may have written there."""
+        for block in blocks:
+            if block in self._cached:
+                del self._cached[block]
+                del self._block_of[self._digest_of.pop(block)]
+                heappush(self._free, block)
 
     def _surplus(self, capacity: int) -> int:
         """Cached blocks that do not fit into a capacity."""

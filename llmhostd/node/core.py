@@ -136,7 +136,7 @@ class NodeMind:
         return []
 
     def _broken(self, event: events.InstanceBroken) -> list[NodeAction]:
-        """Its memory is held until it is gone; its requests need not wait for that."""
+        """Send it away; its requests need not wait for that, its memory is held until it is gone."""
         one = self.instances.get(event.instance_id)
         if one is None or not one.computes:
             return []
@@ -144,7 +144,7 @@ class NodeMind:
         one.move(Trigger.BROKE)
         self.device.lost(one.id)
         self._changed(one)
-        return back
+        return [*back, events.BeginUnload(instance_id=one.id, because=event.because)]
 
     def _gone(self, event: events.InstanceGone) -> list[NodeAction]:
         one = self.instances.get(event.instance_id)

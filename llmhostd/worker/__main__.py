@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 
+from llmhostd.domain.errors import ProcessLostError
 from llmhostd.engines.crash_note import CrashNote
 from llmhostd.worker.compose import FAILED, serve
 from llmhostd.worker.process import die_with_parent, leave_signals_to_parent
@@ -21,6 +22,8 @@ def main() -> None:
     status = FAILED
     try:
         status = serve(socket.socket(fileno=socket_fd), CrashNote(note_fd))
+    except ProcessLostError as error:
+        logging.getLogger(__name__).critical("this worker must end: %s", error)
     except Exception:
         # The log gets all of it, the daemon the exit status.
         logging.getLogger(__name__).exception("a mistake of llmhostd ends this worker")

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from llmhostd.domain.errors import InstanceLostError, ProcessLostError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.node_events import (
     AbandonLoad,
@@ -76,8 +77,10 @@ class Executor:
         started_s = time.monotonic()
         try:
             rows = hosted.run(action.rows)
+        except ProcessLostError:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever a plugin raises, the other instances go on
-            return self._iteration_failed(action, hosted, explain(error), time.monotonic() - started_s)
+            return self._iteration_failed(action, hosted, error, time.monotonic() - started_s)
         finally:
             self._note.computing(None)
         duration_s = time.monotonic() - started_s
@@ -113,12 +116,15 @@ class Executor:
         return finished
 
     def _iteration_failed(
-        self, action: RunIteration, hosted: Hosted, error: str, duration_s: float
+        self, action: RunIteration, hosted: Hosted, error: Exception, duration_s: float
     ) -> Sequence[NodeEvent]:
-        """The instance may go on with others, unless it cannot even run on nothing."""
+        """The instance may go on with others, unless it says that it cannot, or fails even on nothing."""
+        because = explain(error)
         if not action.rows:
-            return self._instances.give_up(hosted, f"its first iteration failed: {error}")
-        failed = IterationFailed(instance_id=hosted.id, duration_s=duration_s, because=error)
+            return self._instances.give_up(hosted, f"its first iteration failed: {because}")
+        failed = IterationFailed(instance_id=hosted.id, duration_s=duration_s, because=because)
+        if isinstance(error, InstanceLostError):
+            return [failed, *self._instances.give_up(hosted, because, hopeless=False)]
         return [failed, *hosted.weighed()]
 
     def _resize_kv(self, action: ResizeKv) -> Sequence[NodeEvent]:
@@ -144,6 +150,8 @@ class Executor:
         self._note.computing(hosted.id)
         try:
             profile = hosted.measure(self._spec.hardware_key)
+        except ProcessLostError:
+            raise
         except Exception as error:  # noqa: BLE001 - as above
             return self._instances.give_up(hosted, f"it failed while it was measured: {explain(error)}")
         finally:

@@ -34,8 +34,10 @@ class Hosted:
         """When its size was last reported."""
         self.resting = False
         """What there is of it is being destroyed, to be built again."""
-        self.broken = False
-        """It failed, the daemon has heard so, and what there is of it is being destroyed."""
+        self.broken = ""
+        """Why it is to be destroyed although nobody asked for that; the daemon hears so before it is done."""
+        self.hopeless = False
+        """It broke in a way that loading it again would not mend."""
         self._weighed: InstanceWeighed | None = None
         """What the mind was last told of its size."""
 
@@ -130,6 +132,13 @@ class Hosted:
             warm_bytes=self.warm_bytes,
             token_step=self.running.instance.token_step,
         )
+
+    def gone(self, node_id: NodeId) -> InstanceReported:
+        """It is as good as gone, and why."""
+        return InstanceReported(
+            node_id=node_id, instance_id=self.id, state=ModelState.COLD, held_bytes=0, kv_bytes=0, kv_used_bytes=0,
+            because=self.broken,
+        )  # fmt: skip
 
     def report(self, node_id: NodeId, now: float, *, took_s: float = 0.0, because: str = "") -> InstanceReported:
         """Its state and size now."""

@@ -55,6 +55,8 @@ class Instances:
 
     def begin_unload(self, hosted: Hosted) -> Sequence[NodeEvent]:
         """Destroy it in the background; one of which there is nothing is gone at once."""
+        if hosted.broken:
+            self._tell_broken(hosted)
         if hosted.runner is not None:
             self._builder.destroy(hosted.take_apart(ModelState.UNLOADING), hosted.id)
             return ()
@@ -72,12 +74,9 @@ class Instances:
             return self._built(hosted, outcome)
         return [*self._budget.lost(outcome.left_bytes, hosted.id), *self._destroyed(hosted, outcome)]
 
-    def give_up(self, hosted: Hosted, error: str) -> Sequence[NodeEvent]:
-        """Destroy an instance that nobody should wait for any longer; the daemon hears so at once."""
-        self._link.send(LoadFailed(node_id=self._spec.id, instance_id=hosted.id, error=error))
-        self._forget_requests_of(hosted)
-        hosted.broken = True
-        self._builder.destroy(hosted.take_apart(ModelState.UNLOADING), hosted.id)
+    def give_up(self, hosted: Hosted, error: str, *, hopeless: bool = True) -> Sequence[NodeEvent]:
+        """Let the mind send an instance away that nobody can use any longer. `hopeless`: another would be no better."""
+        hosted.broken, hosted.hopeless = error, hopeless
         return [InstanceBroken(instance_id=hosted.id, because=error)]
 
     def submit(self, frame: SubmitFrame) -> Sequence[NodeEvent]:
@@ -155,13 +154,21 @@ class Instances:
         del self._hosted[hosted.id]
         self._forget_requests_of(hosted)
         if hosted.broken:
-            pass  # the daemon has heard of it when it broke
-        elif hosted.state is ModelState.UNLOADING:
+            return [InstanceGone(instance_id=hosted.id)]  # the daemon has heard of it when it broke
+        if hosted.state is ModelState.UNLOADING:
             hosted.state = ModelState.COLD
             self.report(hosted, took_s=took_s)
         else:
             self._link.send(LoadFailed(node_id=self._spec.id, instance_id=hosted.id, error=error))
         return [InstanceGone(instance_id=hosted.id)]
+
+    def _tell_broken(self, hosted: Hosted) -> None:
+        """Say at once that it is gone: whoever waits for it needs another place. Its bytes stay in the node's books."""
+        self._forget_requests_of(hosted)
+        if hosted.hopeless:
+            self._link.send(LoadFailed(node_id=self._spec.id, instance_id=hosted.id, error=hosted.broken))
+        else:
+            self._link.send(hosted.gone(self._spec.id))
 
     def _forget_requests_of(self, hosted: Hosted) -> None:
         self._where = {request_id: each for request_id, each in self._where.items() if each is not hosted}

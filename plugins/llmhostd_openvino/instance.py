@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
-from llmhostd.domain.errors import EngineError
+from llmhostd.domain.errors import EngineError, InstanceLostError, ProcessLostError
 from llmhostd.domain.model import ModelShape
 from llmhostd.engines.interface import Floats, Iteration, ModuleRange
 from llmhostd.loader.safetensors import Checkpoint
@@ -22,6 +22,9 @@ from llmhostd_openvino.padding import TOKEN_STEP, pad
 from llmhostd_openvino.paged_attention import BLOCK_TOKENS
 
 _libc = ctypes.CDLL(None)
+
+_NOTHING_COMPUTED = np.float32(-1.7e38)
+"""No logit and no hidden state is this."""
 
 
 class OpenVinoInstance:
@@ -50,21 +53,35 @@ class OpenVinoInstance:
         self.resize_kv(0)
 
     def run(self, iteration: Iteration) -> Floats:
-        """See `EngineInstance.run`. Raises EngineError when the engine refuses the iteration."""
-        request = self._request
+        """See `EngineInstance.run`. Raises InstanceLostError when the engine fails.
+
+        Where memory is refused to it (`ulimit -v`, `vm.overcommit_memory = 2`), what it computes afterwards is wrong.
+        On one thread it does not even report the error, and other instances crash later: so the output is marked
+        before and looked at afterwards, and ProcessLostError raised.
+        """
         padded = pad(iteration, self._arena.scratch_block)
+        inputs = self._inputs(padded)
+        marked: Floats = self._request.get_output_tensor(0).data
+        marked.reshape(-1)[:1] = _NOTHING_COMPUTED
         try:
-            for name, values in self._inputs(padded):
-                request.set_input_tensor(self._ports[name], ov.Tensor(values))
-            request.infer(share_outputs=True)
+            for name, values in inputs:
+                self._request.set_input_tensor(self._ports[name], ov.Tensor(values))
+            self._request.infer(share_outputs=True)
         except RuntimeError as error:
-            raise EngineError(f"the engine failed an iteration: {first_line(error)}") from error
+            raise InstanceLostError(f"the engine failed an iteration: {first_line(error)}") from error
+        output: Floats = self._request.get_output_tensor(0).data
+        rows = len(padded.sampled_indices) if self._modules.head else len(padded.positions)
+        if output.size != rows * self._width or output.reshape(-1)[0] == _NOTHING_COMPUTED:
+            raise ProcessLostError("the engine computed nothing and gave no reason; memory was probably refused to it")
+        return self._ran(iteration, output)
+
+    def _ran(self, iteration: Iteration, output: Floats) -> Floats:
+        """Leave out what padding added."""
         tokens = len(iteration.positions)
         rows = len(iteration.sampled_indices) if self._modules.head else tokens
         if self._footprint.ran(tokens, rows) and self._checkpoint is not None:
             # The weights are packed: their file pages may go. The mapping stays, for whatever the engine still reads.
             self._checkpoint.drop_pages()
-        output: Floats = request.get_output_tensor(0).data
         return output.reshape(-1, self._width)[:rows]
 
     def _inputs(self, it: Iteration) -> list[tuple[str, npt.NDArray[Any]]]:
@@ -89,20 +106,35 @@ class OpenVinoInstance:
 
     def resize_kv(self, kv_blocks: int, moves: Sequence[tuple[int, int]] = ()) -> None:
         """See `EngineInstance.resize_kv`. All sources of `moves` are read before any target is written."""
-        self._arena.resize(kv_blocks, moves)
-        self.kv_blocks = kv_blocks
-        # Kept: the engine does not own the memory behind these tensors.
-        self._caches = self._arena.tensors()
-        for place, tensor in self._caches:
+        before = self.kv_blocks
+        try:
+            self._arena.resize(kv_blocks, moves)
+        finally:
+            self.kv_blocks = self._arena.blocks
+        try:
+            self._look_at_caches()
+        except (RuntimeError, MemoryError) as error:
+            if kv_blocks > before:  # shorter views than there are blocks would be read beyond; longer ones are harmless
+                self._arena.resize(before, ())
+                self.kv_blocks = before
+            raise EngineError(f"the engine does not take KV of {kv_blocks} blocks: {first_line(error)}") from error
+
+    def _look_at_caches(self) -> None:
+        """Hand the engine the blocks that there are now."""
+        caches = self._arena.tensors()
+        for place, tensor in caches:
             self._request.set_input_tensor(place, tensor)
+        # Kept: the engine does not own the memory behind these tensors.
+        self._caches = caches
 
     def held_bytes(self) -> int:
-        """See `EngineInstance.held_bytes`."""
-        return self._footprint.held_bytes()
+        """See `EngineInstance.held_bytes`; nothing once it is unloaded."""
+        return self._footprint.held_bytes() if self._checkpoint is not None else 0
 
     def unload(self) -> None:
         """See `EngineInstance.unload`."""
         self._arena.release()
+        self.kv_blocks = 0
         # In this order: the request reads the compiled model, which may read the mapping.
         del self._request, self._compiled
         self._caches = []

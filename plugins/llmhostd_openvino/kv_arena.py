@@ -62,14 +62,22 @@ class KvArena:
             raise EngineError(f"{blocks} KV blocks do not fit: this node can hold 0 to {self._most_blocks}")
         if any(not 0 <= source < self.blocks or not 0 <= target < blocks for source, target in moves):
             raise EngineError(f"a KV move leaves the {self.blocks} blocks there are or the {blocks} there will be")
-        reach = max(blocks, self.blocks)
+        self._move(moves, max(blocks, self.blocks))
+        old, self.blocks = self.blocks, blocks
         for port, reserved in zip(self._ports, self._maps, strict=True):
-            if moves:
+            self._give_back(reserved, (blocks + 1) * port.block_bytes, (old + 1) * port.block_bytes)
+
+    def _move(self, moves: Sequence[tuple[int, int]], reach: int) -> None:
+        """Copy in all tensors before anything is given back: memory that runs out here has cost nothing."""
+        if not moves:
+            return
+        sources, targets = (list(side) for side in zip(*moves, strict=True))
+        try:
+            for port, reserved in zip(self._ports, self._maps, strict=True):
                 view = _blocks(reserved, port, reach)
-                sources, targets = (list(side) for side in zip(*moves, strict=True))
                 view[targets] = view[sources]
-            self._give_back(reserved, (blocks + 1) * port.block_bytes, (self.blocks + 1) * port.block_bytes)
-        self.blocks = blocks
+        except MemoryError as error:
+            raise EngineError(f"no memory to move {len(moves)} KV blocks: they stay where they are") from error
 
     def tensors(self) -> list[tuple[int, ov.Tensor]]:
         """Return, for each port's input index, the tensor over the blocks there are now."""

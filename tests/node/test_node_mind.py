@@ -231,7 +231,6 @@ def live(world, history):
                 computing = [one for one in world.mind.instances.values() if one.computes and not one.resizing]
                 if computing:
                     world.hear(world.broken(world.now, computing[0].id))
-                    world.background.append((events.BeginUnload, computing[0].id))
             case "rest" | "unload" | "measure":
                 world.hear(getattr(world, what)(world.now, INSTANCES[rest[0] % 3]))
     world.drain()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from llmhostd.domain.errors import CheckpointError, EngineError
+from llmhostd.domain.errors import CheckpointError, EngineError, InstanceLostError, ProcessLostError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.model import Architecture, ComputePrecision, KvPrecision, ModelShape, WeightFormat
 from llmhostd.engines.interface import EngineFacts, Floats, Iteration, LoadOptions
@@ -38,7 +38,8 @@ SHAPE = ModelShape(
 def write_checkpoint(folder: Path, **wanted: object) -> Path:
     """`seed`, and faults.
 
-    Run numbers from 1: `die_at_run`, `fail_at_run`, `fail_from_run`. Blocks: `most_blocks`, beyond which a growth is
+    Run numbers from 1: `die_at_run`, `fail_at_run`, `fail_from_run`, `lose_at_run` (the instance),
+    `lose_process_at_run`. Blocks: `most_blocks`, beyond which a growth is
     refused. Flags: `die_at_load`, `fail_at_shrink`, `break_at_shrink` (half done, then an error that no contract
     names), `keep_at_unload` (nothing is given back). Seconds: `load_s`, `run_s`, `unload_s`.
     """
@@ -94,6 +95,10 @@ class ReferenceInstance:
             signal.raise_signal(signal.SIGSEGV)
         if self.runs == self.wanted.get("fail_at_run") or self.runs >= self.wanted.get("fail_from_run", np.inf):
             raise EngineError("the reference engine was asked to fail")
+        if self.runs == self.wanted.get("lose_at_run"):
+            raise InstanceLostError("the reference engine lost its mind")
+        if self.runs == self.wanted.get("lose_process_at_run"):
+            raise ProcessLostError("the reference engine lost everybody's mind")
         x = self.embedding[iteration.token_ids]
         for layer, weights in enumerate(self.layers):
             x = x + self.attend(layer, weights, norm(x), iteration) @ weights["o"]

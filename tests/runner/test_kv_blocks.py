@@ -133,6 +133,17 @@ class BlocksAndTwin(RuleBasedStateMachine):
         for source, target in moves:
             self.memory[target] = self.memory[source]
 
+    @rule(capacity=st.integers(0, 16))
+    def fail_to_shrink(self, capacity: int) -> None:
+        if not self.blocks.owned <= capacity < self.blocks.capacity:
+            return
+        targets = {target for _, target in self.blocks.moves_for(capacity)}
+        self.blocks.distrust(targets)
+        self.evictable = [block for block in self.evictable if block not in targets]
+        self.prefixes = {
+            prefix: held for prefix, held in self.prefixes.items() if held not in targets or self.owners(held)
+        }
+
     @invariant()
     def tables_hold_their_contexts(self) -> None:
         self.blocks.check()

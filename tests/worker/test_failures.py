@@ -14,8 +14,10 @@ from llmhostd.domain.model import ModelState
 from llmhostd.domain.reports import (
     InstanceReported,
     LoadFailed,
+    NodeDown,
     NodeMemoryChanged,
     NodeMemoryReported,
+    NodeUp,
     RequestFailed,
     RequestReturned,
 )
@@ -73,6 +75,38 @@ def test_an_iteration_that_fails_again_fails_its_requests_and_frees_what_they_he
             assert (failed.request_id, failed.error) == ("r", "the reference engine was asked to fail")
             await settled(box, lambda one: one.used_bytes == RESIDENT)
             assert len(box.all(RequestReturned)) == 1
+
+    asyncio.run(scenario())
+
+
+def test_an_instance_that_cannot_be_trusted_is_built_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running_box() as box:
+            checkpoint = write_checkpoint(tmp_path / "m", seed=1, lose_at_run=4, unload_s=0.1)
+            box.supervisor.send(load_frame("m#1", checkpoint))
+            box.supervisor.send(submit_frame("r", "m#1", PROMPT, GREEDY))
+            returned = await box.next(RequestReturned)
+            assert returned.because == "the reference engine lost its mind"
+            await box.until(lambda: _states(box)[-1] == ("m#1", ModelState.COLD))
+            assert box.heard.index(returned) < box.heard.index(box.all(InstanceReported)[-1])
+            box.supervisor.send(load_frame("m#2", write_checkpoint(tmp_path / "m", seed=1)))
+            streamed = tuple(box.streams[RequestId("r")])
+            assert await box.answer(submit_frame("r", "m#2", PROMPT, GREEDY, streamed)) == expected(PROMPT)
+            await settled(box, lambda one: one.used_bytes == RESIDENT)
+
+    asyncio.run(scenario())
+
+
+def test_a_process_that_cannot_be_trusted_ends(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running_box() as box:
+            box.supervisor.send(load_frame("m", write_checkpoint(tmp_path / "m", seed=1, lose_process_at_run=4)))
+            box.supervisor.send(submit_frame("r", "m", PROMPT, GREEDY))
+            await box.next(NodeDown)
+            await box.next(NodeUp, 2)
+            box.supervisor.send(load_frame("m", write_checkpoint(tmp_path / "m", seed=1)))
+            streamed = tuple(box.streams[RequestId("r")])
+            assert await box.answer(submit_frame("r", "m", PROMPT, GREEDY, streamed)) == expected(PROMPT)
 
     asyncio.run(scenario())
 
