@@ -38,7 +38,7 @@ from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.memory.kv_watermark import WatermarkPolicy
 from llmhostd.memory.machine_share import MachineMemoryPolicy
 from llmhostd.state.journal import JournalPolicy
-from llmhostd.state.policy import PrecisionPolicy, SloPolicy
+from llmhostd.state.policy import FlexPolicy, PrecisionPolicy, SloPolicy
 from llmhostd.text.cache import TokenizerPolicy
 from llmhostd.text.template_process import TemplatePolicy
 
@@ -115,6 +115,7 @@ class Config:
     machine_memory: MachineMemoryPolicy = field(default_factory=MachineMemoryPolicy)
     supervision: SupervisorPolicy = field(default_factory=SupervisorPolicy)
     journal: JournalPolicy = field(default_factory=JournalPolicy)
+    flex: FlexPolicy = field(default_factory=FlexPolicy)
     nodes: tuple[NodeSettings, ...] = ()
 
     def host_policies(self) -> HostPolicies:

@@ -44,7 +44,27 @@ def _usage(db: Database) -> None:
     )
 
 
-MIGRATIONS: dict[str, Migration] = {"0001_models": _models, "0002_profiles": _profiles, "0003_usage": _usage}
+def _flex(db: Database) -> None:
+    db["flex_calls"].create(
+        {
+            "number": int, "id": str, "caller_id": str, "endpoint": str, "body": bytes, "model": str,
+            "arrived_at": float, "status": int, "answer": bytes, "ended_at": float,
+        },
+        pk="number",
+        not_null={"id", "caller_id", "endpoint", "body", "model", "arrived_at"},
+    )  # fmt: skip
+    db["flex_calls"].create_index(["id"], unique=True)
+    db["flex_calls"].create_index(["caller_id"])
+    db["flex_choices"].create(
+        {"call_id": str, "choice": int, "seed": str, "tokens": bytes, "cached_tokens": int, "finish": str},
+        pk=("call_id", "choice"),
+        not_null={"seed", "tokens", "cached_tokens"},
+    )
+
+
+MIGRATIONS: dict[str, Migration] = {
+    "0001_models": _models, "0002_profiles": _profiles, "0003_usage": _usage, "0004_flex": _flex,
+}  # fmt: skip
 
 
 def migrate(db: Database, migrations: dict[str, Migration] = MIGRATIONS) -> list[str]:

@@ -21,3 +21,15 @@ class PrecisionPolicy:
     """`bf16`, `f32`, or `auto`: bf16 where the CPU computes it in hardware and the weights are not quantized."""
     kv: str = "u8"
     """How keys and values are kept: `u8`, `bf16` or `f32`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlexPolicy:
+    """What is remembered of best-effort calls (`service_tier: "flex"`), so that the daemon's end loses none of them."""
+
+    save_s: float = 0.5
+    """How far running ones are is written this often; what was computed since then is computed again after a crash."""
+    answers_kept: int = 1000
+    """Answers whose callers' connections ended with the daemon wait under `/api/v1/requests/ID`: this many, ..."""
+    answers_keep_s: float = 604800.0
+    """... and this long."""
