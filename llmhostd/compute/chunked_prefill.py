@@ -12,12 +12,19 @@ class ChunkPolicy:
     """A prefill that is the most urgent work of its instance computes at least this much per iteration."""
     max_chunk_tokens: int = 512
     """All chunks of one iteration together: nobody who arrives meanwhile waits longer than this takes."""
-    align_tokens: int = 32
-    """Chunks that do not finish a prompt end at a multiple of this: the engine's KV block."""
+    align_tokens: int = 0
+    """Chunks that do not finish a prompt end at a multiple of this; 0: of the engine's KV block."""
 
 
 def largest_chunk(
-    seconds_of: Callable[[int], float], within_s: float, *, pending: int, past: int, budget: int, policy: ChunkPolicy
+    seconds_of: Callable[[int], float],
+    within_s: float,
+    *,
+    pending: int,
+    past: int,
+    budget: int,
+    policy: ChunkPolicy,
+    block_tokens: int,
 ) -> int:
     """Return the largest chunk whose iteration takes at most `within_s`; 0 when not even the least one does.
 
@@ -26,10 +33,10 @@ def largest_chunk(
     """
     if pending <= budget and seconds_of(pending) <= within_s:
         return pending
-    least = least_chunk(pending=pending, past=past, policy=policy)
+    least = least_chunk(pending=pending, past=past, policy=policy, block_tokens=block_tokens)
     if least > budget or seconds_of(least) > within_s:
         return 0
-    align = policy.align_tokens
+    align = policy.align_tokens or block_tokens
     low, high = (past + least) // align, (past + min(pending, budget)) // align
     while low < high:
         middle = (low + high + 1) // 2
@@ -40,8 +47,8 @@ def largest_chunk(
     return low * align - past
 
 
-def least_chunk(*, pending: int, past: int, policy: ChunkPolicy) -> int:
+def least_chunk(*, pending: int, past: int, policy: ChunkPolicy, block_tokens: int) -> int:
     """Return the smallest chunk worth an iteration: `min_chunk_tokens`, to a block's end, or what is left."""
     end = past + policy.min_chunk_tokens
-    end += -end % policy.align_tokens
+    end += -end % (policy.align_tokens or block_tokens)
     return min(pending, end - past)

@@ -101,9 +101,11 @@ class Draft:
         tokens = largest_chunk(
             lambda chunk: self.seconds_with_chunk(chunk, past), within_s,
             pending=pending, past=past, budget=policy.max_chunk_tokens - self.chunk_tokens, policy=policy,
+            block_tokens=self.instance.block_tokens,
         )  # fmt: skip
         if not tokens and progress:
-            tokens = least_chunk(pending=pending, past=past, policy=policy)
+            block_tokens = self.instance.block_tokens
+            tokens = least_chunk(pending=pending, past=past, policy=policy, block_tokens=block_tokens)
         if tokens:
             self.chunk(request, tokens)
         return tokens == pending

@@ -188,7 +188,11 @@ def _early_first_token(urgent: Demand, agenda: Agenda, now: float, policy: Sched
     if within_s <= 0.0 or within_s < least_s:
         return None
     plan = plan_for(demand, agenda, now, policy)
-    if plan is None or not plan.chunk_tokens or plan.chunk_tokens < min(plan.pending_tokens, _full_tokens(policy)):
+    if (
+        plan is None
+        or not plan.chunk_tokens
+        or plan.chunk_tokens < min(plan.pending_tokens, _full_tokens(demand, policy))
+    ):
         return None  # cut short for the others' sake: once they have run, more of it fits
     return plan if plan.predicted_s <= within_s else None
 
@@ -202,11 +206,11 @@ def _least_early_s(demand: Demand, policy: SchedulingPolicy) -> float:
     draft = Draft(demand.instance)
     if demand.decodes and policy.iteration.mixed:
         _add_decodes(draft, demand, policy.iteration.max_batch - 1)
-    return draft.seconds_with_chunk(min(first.pending_tokens, _full_tokens(policy)), first.computed_tokens)
+    return draft.seconds_with_chunk(min(first.pending_tokens, _full_tokens(demand, policy)), first.computed_tokens)
 
 
-def _full_tokens(policy: SchedulingPolicy) -> int:
-    return policy.chunk.max_chunk_tokens - policy.chunk.align_tokens
+def _full_tokens(demand: Demand, policy: SchedulingPolicy) -> int:
+    return policy.chunk.max_chunk_tokens - (policy.chunk.align_tokens or demand.instance.block_tokens)
 
 
 def _best_effort_turn(agenda: Agenda, now: float, policy: SchedulingPolicy, allowed_s: float) -> IterationPlan | None:

@@ -185,7 +185,7 @@ def _slower_copy(node: NodeLoad, joins: tuple[InstanceId, RequestLoad] | None, p
         if requests:
             slower = _Slower(one.estimator, pace.pessimism)
             first_run_s = one.first_run_s * pace.pessimism
-            picture.instances[key] = InstanceLoad(key, slower, one.ready_at_s, first_run_s, requests)
+            picture.instances[key] = InstanceLoad(key, slower, one.ready_at_s, first_run_s, requests, one.block_tokens)
         elif one.ready_at_s > node.busy_until_s:
-            picture.instances[key] = InstanceLoad(key, one.estimator, one.ready_at_s)
+            picture.instances[key] = InstanceLoad(key, one.estimator, one.ready_at_s, block_tokens=one.block_tokens)
     return picture

@@ -112,6 +112,8 @@ class InstanceLoad:
     first_run_s: float = 0.0
     """What the next iteration costs on top: weight packing of a warm instance."""
     requests: dict[RequestId, RequestLoad] = field(default_factory=dict)
+    block_tokens: int = 32
+    """Tokens per KV block of its engine: where chunks end."""
 
 
 @dataclass(slots=True)

@@ -133,7 +133,7 @@ class Fleet:
         key = (model.shape_key, node.spec.hardware_key)
         estimator: Estimator = self._estimators.get(key) or RoughEstimator(model.spec.shape.weight_bytes)
         instance_id = InstanceId(f"{name}@{node.spec.id}#{self._loads_so_far}")
-        load = InstanceLoad(instance_id, estimator, ready_at_s=now)
+        load = InstanceLoad(instance_id, estimator, ready_at_s=now, block_tokens=node.spec.block_tokens)
         return Instance(instance_id, name, node.spec.id, model.spec.shape, key, load, last_used_s=now)
 
     def add(self, instance: Instance) -> None:

@@ -49,6 +49,7 @@ def weigh(instance: Instance, event: InstanceReported) -> None:
     instance.reported_bytes = event.held_bytes
     instance.kv_bytes = event.kv_bytes
     instance.kv_used_bytes = event.kv_used_bytes
+    instance.load.block_tokens = event.block_tokens or instance.load.block_tokens
 
 
 def _forget_older(node: NodeRecord, now: float) -> None:

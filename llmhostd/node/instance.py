@@ -44,7 +44,6 @@ class NodeInstance:
     held_bytes: int = 0
     """Beside KV, as the engine says; as a profile says between its first run and the next time that it is weighed."""
     block_bytes: int = 0
-    block_tokens: int = 32
     kv_blocks: int = 0
     """Blocks that its pool has."""
     kv_target: int = 0
@@ -68,12 +67,9 @@ class NodeInstance:
     def ordered(cls, command: LoadInstance, estimator: ProfiledEstimator | None, block_tokens: int) -> "NodeInstance":
         """Make the record of an instance that is to be loaded."""
         rough: Estimator = estimator or RoughEstimator(command.shape.weight_bytes)
-        load = InstanceLoad(command.instance_id, rough, NOT_LOADED_S)
+        load = InstanceLoad(command.instance_id, rough, NOT_LOADED_S, block_tokens=block_tokens)
         warm_bytes = command.profile.warm_bytes if command.profile else UNMEASURED_WARM_BYTES
-        one = cls(
-            command.instance_id, command.model, command.shape, command.target, load, command.because, warm_bytes,
-            block_tokens=block_tokens,
-        )  # fmt: skip
+        one = cls(command.instance_id, command.model, command.shape, command.target, load, command.because, warm_bytes)
         one.know(estimator)
         one.measuring = estimator is None
         return one
@@ -85,6 +81,11 @@ class NodeInstance:
             self.load.estimator = estimator
             self.told = estimator.corrections
         self.show_ready()
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens per KV block: as the node's description has it, and once it was loaded, as its engine has it."""
+        return self.load.block_tokens
 
     @property
     def computes(self) -> bool:
@@ -129,7 +130,7 @@ class NodeInstance:
         self.move(Trigger.LOADED)
         self.emptied = False
         self.held_bytes = self.warm_bytes = event.held_bytes
-        self.block_bytes, self.block_tokens = event.kv_bytes_per_block, event.block_tokens
+        self.block_bytes, self.load.block_tokens = event.kv_bytes_per_block, event.block_tokens
         self.load.first_run_s = self.estimator.profile.first_run_s if self.estimator is not None else 0.0
 
     def emptied_out(self) -> None:
