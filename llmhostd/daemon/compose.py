@@ -15,7 +15,7 @@ from llmhostd.daemon.loop import HostLoop
 from llmhostd.daemon.measurements import Measurements
 from llmhostd.daemon.mind import MakeMind, Mind
 from llmhostd.daemon.models import Models
-from llmhostd.daemon.nodes import has_bf16
+from llmhostd.daemon.nodes import NodeLayout, has_bf16
 from llmhostd.daemon.records import Records
 from llmhostd.daemon.reports import Reports
 from llmhostd.daemon.requests import LiveRequests
@@ -55,11 +55,12 @@ class Parts:
     service: Daemon
 
 
-def compose(config: Config, nodes: Sequence[NodeSpec], state_dir: Path, make_mind: MakeMind | None = None) -> Parts:
+def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: MakeMind | None = None) -> Parts:
     """Make every part and connect them; nothing runs yet. Raises OperatorError. Within a running event loop.
 
     `make_mind`: whoever decides instead of the host mind with the configured policies, for comparisons.
     """
+    nodes = layout.nodes
     listeners = bind(config.http, state_dir)
     records = Records(state_dir)
     metrics = RequestMetrics()
@@ -94,7 +95,7 @@ def compose(config: Config, nodes: Sequence[NodeSpec], state_dir: Path, make_min
     submission = Submission(models, texts, requests, loop, config.http.max_live_requests)
     service = Daemon(
         nodes=nodes, mind=mind, loop=loop, models=models, records=records, texts=texts, feed=feed, tally=tally,
-        measurements=measurements, submission=submission,
+        measurements=measurements, submission=submission, left_out=layout.excluded,
     )  # fmt: skip
     return Parts(
         config,

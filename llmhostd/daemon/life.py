@@ -15,11 +15,10 @@ from llmhostd.daemon.compose import Parts, compose
 from llmhostd.daemon.known_profiles import known_profiles
 from llmhostd.daemon.listeners import address_of
 from llmhostd.daemon.mind import MakeMind
-from llmhostd.daemon.nodes import node_layout, say_nodes
+from llmhostd.daemon.nodes import NodeLayout, node_layout, say_nodes
 from llmhostd.daemon.systemd import Notifier
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.events import ModelAdded, ProfileKnown, WarmUpAsked
-from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import ShapeKey
 from llmhostd.domain.profile import Profile
 from llmhostd.state.lock import own_state
@@ -42,16 +41,15 @@ def run(config: Config, state_dir: Path, make_mind: MakeMind | None = None) -> N
     check_exposure(config.http)
     layout = node_layout(config.nodes, config.devices, config.machine_memory)
     say_nodes(layout)
-    nodes = layout.nodes
     with own_state(state_dir):
-        uvloop.run(_live(config, nodes, state_dir, make_mind))
+        uvloop.run(_live(config, layout, state_dir, make_mind))
 
 
-async def _live(config: Config, nodes: Sequence[NodeSpec], state_dir: Path, make_mind: MakeMind | None) -> None:
+async def _live(config: Config, layout: NodeLayout, state_dir: Path, make_mind: MakeMind | None) -> None:
     """Begin, serve, drain, end."""
     stop, hurry = _signals()
     notifier = Notifier()
-    parts = compose(config, nodes, state_dir, make_mind)
+    parts = compose(config, layout, state_dir, make_mind)
     # Workers start first: their engines load while this process imports its web framework.
     running: Running = [asyncio.create_task(worker.run()) for worker in parts.workers.values()]
     try:

@@ -18,6 +18,7 @@ from llmhostd.daemon.loop import HostLoop
 from llmhostd.daemon.measurements import Measurements
 from llmhostd.daemon.mind import Mind
 from llmhostd.daemon.models import Models
+from llmhostd.daemon.node_defaults import ExcludedDevice
 from llmhostd.daemon.precisions import check_precisions
 from llmhostd.daemon.records import Records
 from llmhostd.daemon.registration import examine
@@ -69,6 +70,7 @@ class Daemon:
         tally: Tally,
         measurements: Measurements,
         submission: Submission,
+        left_out: Sequence[ExcludedDevice],
     ) -> None:
         self.draining = False
         self._nodes = nodes
@@ -81,6 +83,7 @@ class Daemon:
         self._tally = tally
         self._measurements = measurements
         self._submission = submission
+        self._left_out = tuple(f"{one.device}: {one.because}" for one in left_out)
         self._started_s = time.monotonic()
         self._changing = asyncio.Lock()
 
@@ -110,6 +113,7 @@ class Daemon:
             slo_met=tally.slo_met,
             slo_missed=tally.slo_missed,
             tokens_out=tally.tokens_out,
+            left_out=self._left_out,
         )
 
     def models(self) -> list[ModelSnapshot]:

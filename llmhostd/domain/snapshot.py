@@ -22,6 +22,8 @@ class HostSnapshot(Word):
     """Of the finished latency-sensitive ones: first token within TTFT (and grace), mean token within TPOT."""
     slo_missed: int
     tokens_out: int
+    left_out: tuple[str, ...] = ()
+    """Devices of this box that could compute and do not, and why."""
 
 
 class ModelSnapshot(Word):

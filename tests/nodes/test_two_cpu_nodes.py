@@ -12,6 +12,8 @@ import httpx
 from daemon_process import EXACT, PATIENT, DaemonProcess
 from decided import Decided
 
+from llmhostd.devices.probe import spell_cores
+
 CALLS = 5
 
 
@@ -114,3 +116,12 @@ def kill_worker_of(daemon: DaemonProcess, node: str) -> None:
     (core,) = next(one["cores"] for one in rows(daemon, "nodes") if one["id"] == node)
     (pid,) = [pid for pid in daemon.worker_pids() if os.sched_getaffinity(pid) == {core}]
     os.kill(pid, signal.SIGKILL)
+
+
+def test_cores_that_no_node_has_are_said_to_whoever_asks(tmp_path: Path) -> None:
+    first, *others = sorted(os.sched_getaffinity(0))
+    with DaemonProcess(tmp_path, settings=f'[[nodes]]\nid = "a"\ncores = "{first}"\nmemory = "256 MiB"\n') as daemon:
+        assert daemon.http.get("/readyz").status_code == httpx.codes.OK
+        left_out = daemon.http.get("/api/v1/host").json()["left_out"]
+        assert left_out == [f"CPU cores {spell_cores(others)}: no [[nodes]] name them"]
+    assert "left out: no [[nodes]] name them" in daemon.log
