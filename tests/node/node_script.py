@@ -15,6 +15,8 @@ from llmhostd.domain.model import (
 )
 from llmhostd.domain.profile import DecodeSample, PrefillSample, Profile
 from llmhostd.domain.request import FinishReason, RequestShape, Tier
+from llmhostd.memory.kv_demand import KvDemandPolicy
+from llmhostd.memory.kv_watermark import WatermarkPolicy
 from llmhostd.node.core import NodeMind
 from llmhostd.node.invariants import check
 
@@ -94,11 +96,17 @@ class NodeScript:
 
     # The words.
 
-    def node(self, now, megabytes):
+    def node(self, now, megabytes, *words):
+        """`node 400 lmin 4096 watermark 0`: the node's memory, and policies that are not our defaults."""
+        given = options(words)
         spec = NodeSpec(
             id=NODE, engine="none", hardware_key=HardwareKey("box"), cores=(0,), memory_bytes=int(megabytes) * MB
         )
-        self.mind = NodeMind(spec)
+        self.mind = NodeMind(
+            spec,
+            kv_demand=KvDemandPolicy(least_tokens=int(given.get("lmin", KvDemandPolicy().least_tokens))),
+            watermark=WatermarkPolicy(watermark=given.get("watermark", WatermarkPolicy().watermark)),
+        )
 
     def load(self, now, name, speed="fast", target="warm"):
         shape = self.shapes.setdefault(name, shape_of(len(self.shapes) + 1))
@@ -231,7 +239,7 @@ def line_of(action):
                 f"prefill x {action.profile.prefill_correction:.2f}, decode x {action.profile.decode_correction:.2f}"
             )
             return f"{kind} {action.instance_id} ({factors})"
-        case events.DropRequest() | events.ReturnRequest():
+        case events.DropRequest() | events.FailRequest() | events.ReturnRequest():
             return f"{kind} {action.request_id} ({action.because})"
         case _:
             return f"{kind} {action.instance_id} ({action.because})"
