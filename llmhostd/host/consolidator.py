@@ -59,15 +59,15 @@ class _Hindered:
     instance: Instance
     request: RequestLoad
     short_bytes: int
-    found: dict[tuple[InstanceId, ...], Offer] = field(default_factory=dict)
+    asked: dict[tuple[InstanceId, ...], Offer | None] = field(default_factory=dict)
     """What the instance could do for the newcomer, by who would be gone."""
 
     def in_time(self, without: Sequence[InstanceId]) -> bool:
-        what_if = WhatIf(emptied=dict.fromkeys(without))
-        offer = self.trial.ask(self.instance, self.request, what_if, moving=False)
-        if offer is not None:
-            self.found[tuple(without)] = offer
-        return offer is not None
+        gone = tuple(without)
+        if gone not in self.asked:
+            what_if = WhatIf(emptied=dict.fromkeys(gone))
+            self.asked[gone] = self.trial.ask(self.instance, self.request, what_if, moving=False)
+        return self.asked[gone] is not None
 
     def rehouse(self, victims: Sequence[InstanceId]) -> tuple[Move, ...] | InstanceId:
         what_if = WhatIf(emptied=dict.fromkeys(victims))
@@ -117,8 +117,9 @@ class Consolidator:
             trial = _Trial(self._fleet, self._offers, elsewhere, now, left)
             case = _Hindered(trial, instance, request, short_bytes)
             chosen = preempt(instance.batch, neighbours, case, self._preemption)
-            if chosen:
-                return replace(case.found[chosen.victims], moves=chosen.moves, preempted=chosen.victims)
+            accepted = case.asked[chosen.victims] if chosen else None
+            if chosen and accepted:
+                return replace(accepted, moves=chosen.moves, preempted=chosen.victims)
             left = trial.validations_left
         return None
 

@@ -65,7 +65,7 @@ class HostMind:
             reports.ProfileProgressed: self._profile_progressed,
             reports.ProfileMeasured: self._profile_known,
             reports.LoadFailed: self.recovery.load_failed,
-            reports.RequestReturned: self.recovery.returned,
+            reports.RequestReturned: self._request_returned,
             reports.RequestFailed: self._request_failed,
             reports.NodeUp: self.recovery.node_up,
             reports.NodeDown: self.recovery.node_down,
@@ -108,6 +108,12 @@ class HostMind:
             node_id = self.fleet.instances[request.instance_id].node_id
             actions.append(CancelRequest(node_id=node_id, request_id=event.request_id, because=because))
         return actions + self.placement.end(request, now, because)
+
+    def _request_returned(self, event: reports.RequestReturned, now: float) -> list[HostAction]:
+        if self.fleet.left(event.node_id, event.request_id):
+            # It was told to let go of it: what waited for that may go on.
+            return self._let_go_on(now)
+        return self.recovery.returned(event, now)
 
     def _request_failed(self, event: reports.RequestFailed, now: float) -> list[HostAction]:
         self.fleet.left(event.node_id, event.request_id)

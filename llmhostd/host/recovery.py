@@ -80,7 +80,7 @@ class Recovery:
     def returned(self, event: RequestReturned, now: float) -> list[HostAction]:
         """Take a request back; it is placed again when somebody gave something back, or at the next tick."""
         request = self._fleet.requests.get(event.request_id)
-        if self._fleet.left(event.node_id, event.request_id) or request is None or not request.submitted:
+        if request is None or not request.submitted:
             return []
         if request.told is None or request.told[0] != event.node_id:
             return []

@@ -3,6 +3,7 @@
 from copy import deepcopy
 from itertools import combinations
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from small_boxes import Box, node, profile, seat
@@ -87,6 +88,30 @@ def test_nobody_starts_a_fragment_while_one_neighbour_could_make_room(box, promp
             after = really_move(mind, instance.id, some, load, box.now)
             # A second new instance on one node would wait for the first: that is not tried.
             assert after is None or len(after.fleet.instances) > len(mind.fleet.instances) + 1
+
+
+@pytest.mark.parametrize(("mib", "moves"), [(321, 0), (322, 2)])
+def test_memory_elsewhere_must_hold_all_of_them_together(mib, moves):
+    box = Box(node("cpu0", 646), node("cpu1", mib), models=NAMES)
+    seat(box, "wren", "cpu0", 3)
+    seat(box, "owl", "cpu0", 2, prompt=800, tokens=9)
+    seat(box, "owl", "cpu1", 0)
+    assert recalled(box.ask("wren", prompt=6000)) == moves, "0.85 MiB each"
+
+
+@pytest.mark.parametrize(("busy", "mib", "moves"), [(1, 964, 0), (0, 964, 2), (0, 640, 0), (0, 641, 2)])
+def test_time_and_memory_elsewhere_must_do_for_instances_together(busy, mib, moves):
+    """Only when owl and rook are both gone has wren the time, as decodes of each model take 44%."""
+    box = Box(node("cpu0"), node("cpu1", mib), models=(*NAMES, "heron"), profiles=(SLOW,))
+    for name, batch, tokens in (("wren", 3, 2), ("owl", 1, 5), ("rook", 1, 5)):
+        seat(box, name, "cpu0", batch, prompt=10, tokens=tokens)
+    for name, batch in (("owl", 0), ("rook", 0), ("heron", busy))[: mib // 320]:
+        seat(box, name, "cpu1", batch, prompt=10, tokens=2)
+    assert recalled(box.ask("wren", prompt=1200)) == moves
+
+
+def recalled(actions):
+    return sum(isinstance(each, commands.RecallRequest) for each in actions)
 
 
 def busy_box(nodes=8, per_node=16, policies=None):
