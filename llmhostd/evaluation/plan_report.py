@@ -23,7 +23,7 @@ from llmhostd.evaluation.drawing import (
 from llmhostd.evaluation.limit import GOOD as PROMISED
 from llmhostd.evaluation.planning import Plan
 from llmhostd.evaluation.question import ModelAnswer
-from llmhostd.evaluation.watching import Cause
+from llmhostd.evaluation.watching import Miss
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MOST_MODELS = 24
 """Bars in a figure; the worst are drawn."""
 KINDS = (".png", ".html")
-CAUSE_COLOURS = dict(zip(Cause, (COLOURS[2], COLOURS[1], COLOURS[5], COLOURS[7], COLOURS[4]), strict=True))
+MISS_COLOURS = dict(zip(Miss, (COLOURS[2], COLOURS[1], COLOURS[5], COLOURS[7], COLOURS[4]), strict=True))
 
 
 def write_plan(plan: Plan, path: Path, about: str) -> None:
@@ -74,17 +74,17 @@ def _worst(plan: Plan) -> list[ModelAnswer]:
 
 
 def _draw_models(axes: "Axes", shown: list[ModelAnswer], models: int) -> None:
-    """Promises kept, and by cause those that were not."""
+    """Promises kept, and how the others were missed."""
     rows = range(len(shown))
     axes.barh(
         rows, [100 * one.attainment for one in shown], color=[quality(one.attainment) for one in shown], height=0.7
     )
     left = [100 * one.attainment for one in shown]
-    for cause in Cause:
-        widths = [100 * one.missed.get(cause, 0) / one.requests for one in shown]
+    for miss in Miss:
+        widths = [100 * one.missed.get(miss, 0) / one.requests for one in shown]
         if any(widths):
             axes.barh(
-                rows, widths, left=left, height=0.7, color=CAUSE_COLOURS[cause], alpha=0.35, label=f"lacked {cause}"
+                rows, widths, left=left, height=0.7, color=MISS_COLOURS[miss], alpha=0.35, label=f"missed: {miss}"
             )
             left = [a + b for a, b in zip(left, widths, strict=True)]
     for row, one in enumerate(shown):
@@ -155,7 +155,7 @@ def _draw_variants(axes: "Axes", plan: Plan) -> None:
 def _page(plan: Plan, about: str, figure: str) -> bytes:
     answer = plan.as_it_is.answer
     models = page.table(
-        ("model", "requests", "SLO met", "TTFT p50", "TTFT p99", "TTFT SLO", "cold starts", "missed for lack of"),
+        ("model", "requests", "SLO met", "TTFT p50", "TTFT p99", "TTFT SLO", "cold starts", "missed"),
         [
             (one.model, f"{one.requests:,}",
              page.Cell(words.percent(one.attainment), "good" if one.attainment >= PROMISED else "bad"),

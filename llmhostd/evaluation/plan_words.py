@@ -3,15 +3,12 @@
 from llmhostd.evaluation.limit import GOOD, Limit
 from llmhostd.evaluation.planning import Outlook, Plan
 from llmhostd.evaluation.question import Answer
-from llmhostd.evaluation.watching import Cause, NodeUse
+from llmhostd.evaluation.relief import Scarce
+from llmhostd.evaluation.watching import Miss, NodeUse
 
-LACKS = {
-    Cause.COMPUTE: "compute (served at once, requests would be late)",
-    Cause.LOADING: "loading (models are not there when they are asked for, and with a load they would be late)",
-    Cause.MEMORY: "memory (instances do not fit beside each other)",
-    Cause.NEVER: "size (requests can never fit on this box)",
-    Cause.OTHER: "health (models are broken, or nodes down)",
-}
+HELPED = {
+    Scarce.COMPUTE: "nodes twice as fast", Scarce.MEMORY: "twice the memory", Scarce.LOADING: "loads twice as fast",
+}  # fmt: skip
 
 
 def verdict(plan: Plan) -> str:
@@ -32,21 +29,29 @@ def verdict(plan: Plan) -> str:
 
 def breaking(outlook: Outlook) -> str:
     """What breaks first, and when?"""
+    return " ".join(part for part in (_limit(outlook), _relief(outlook)) if part)
+
+
+def _limit(outlook: Outlook) -> str:
     limit = outlook.limit
     if limit is None:
-        lacked = outlook.answer.breaks
-        return f"What is missed lacks {LACKS[lacked]}." if lacked else "Nothing is missed."
+        return "" if outlook.relief else "Nothing breaks."
     if limit.broke is None:
         return f"Nothing breaks at {times(limit.speed)} this traffic, the most that was tried."
-    cause = limit.broke.breaks or Cause.OTHER
-    share = limit.broke.missed.get(cause, 0) / max(sum(limit.broke.missed.values()), 1)
-    lack = f"{LACKS[cause]}: {percent(share)} of what is missed"
-    use = "; ".join(describe_use(node) for node in limit.broke.nodes[:4])
-    if limit.held:
-        upto = f"Up to {times(limit.speed)} this traffic ({limit.held.rate:.2g} requests/s) promises are kept"
-        return f"{upto}. Beyond it breaks {lack}. There, {use}."
-    even = f"Even at {times(limit.speed)} this traffic ({limit.broke.rate:.2g} requests/s)"
-    return f"{even} only {percent(limit.broke.attainment)} are met, for lack of {lack}. There, {use}."
+    if limit.held is None:
+        return f"Even at {times(limit.speed)} this traffic promises are broken."
+    return f"Up to {times(limit.speed)} this traffic ({limit.held.rate:.2g} requests/s) promises are kept."
+
+
+def _relief(outlook: Outlook) -> str:
+    relief = outlook.relief
+    if relief is None:
+        return ""
+    helped = ", ".join(f"with {HELPED[scarce]} {percent(share)}" for scarce, share in relief.with_twice.items())
+    use = "; ".join(describe_use(node) for node in relief.pressed.nodes[:4])
+    what = f"{relief.breaks} breaks first".capitalize() if relief.breaks else "More of one thing alone does not help"
+    at = f"at {times(relief.speed)} this traffic {percent(relief.pressed.attainment)} are met, {helped}"
+    return f"{what}: {at}. There, {use}."
 
 
 def buys(plan: Plan, outlook: Outlook) -> str:
@@ -71,9 +76,9 @@ def holds(limit: Limit | None) -> str:
     return times(limit.speed) if limit.broke else f">= {times(limit.speed)}"
 
 
-def missed(one: dict[Cause, int]) -> str:
-    """Counts by cause."""
-    return ", ".join(f"{count:,} {cause}" for cause, count in one.items()) or "-"
+def missed(one: dict[Miss, int]) -> str:
+    """Counts of requests by how they were missed."""
+    return ", ".join(f"{count:,} {how}" for how, count in one.items()) or "-"
 
 
 def describe_use(node: NodeUse) -> str:

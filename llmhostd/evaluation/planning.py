@@ -6,7 +6,8 @@ from concurrent.futures import Executor, Future, as_completed
 from llmhostd.domain.words import Word
 from llmhostd.evaluation.limit import Limit, find_limit
 from llmhostd.evaluation.question import Answer, Question, answer
-from llmhostd.evaluation.variants import Variant, variants
+from llmhostd.evaluation.relief import Relief, relieve
+from llmhostd.evaluation.variants import AS_IT_IS, Variant, variants
 
 
 class Outlook(Word):
@@ -16,6 +17,8 @@ class Outlook(Word):
     answer: Answer
     limit: Limit | None
     """None: not looked for."""
+    relief: Relief | None = None
+    """What breaks first; of the box as it is, and where it breaks at all."""
 
 
 class Plan(Word):
@@ -47,4 +50,5 @@ def look(variant: Variant, limits: bool) -> Outlook:
     at_one = answer(question)
     wanted = limits and variant.other_box
     limit = find_limit(lambda speed: answer(question.faster(speed)), at_one) if wanted else None
-    return Outlook(name=variant.name, answer=at_one, limit=limit)
+    relief = relieve(question, at_one, limit) if variant.name == AS_IT_IS else None
+    return Outlook(name=variant.name, answer=at_one, limit=limit, relief=relief)

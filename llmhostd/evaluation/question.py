@@ -10,7 +10,7 @@ import numpy as np
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.words import Word
-from llmhostd.evaluation.watching import Cause, NodeUse, WatchedMind
+from llmhostd.evaluation.watching import Miss, NodeUse, WatchedMind
 from llmhostd.simulator.box import Box
 from llmhostd.simulator.device import Physics
 from llmhostd.simulator.faults import Faults, Misfortune
@@ -57,8 +57,8 @@ class ModelAnswer(Word):
     ttft_p50_s: float | None
     """Of those served; None: nobody was."""
     ttft_p99_s: float | None
-    missed: dict[Cause, int]
-    """By what they lacked, most first."""
+    missed: dict[Miss, int]
+    """How, most first."""
     cold_starts: int
     ttft_slo_s: float
     """The longest that any of its requests was promised."""
@@ -73,14 +73,9 @@ class Answer(Word):
     attainment: float
     rate: float
     """Requests per second, from the first arrival to the last."""
-    missed: dict[Cause, int]
+    missed: dict[Miss, int]
     models: tuple[ModelAnswer, ...]
     nodes: tuple[NodeUse, ...]
-
-    @property
-    def breaks(self) -> Cause | None:
-        """What most of the missed lacked."""
-        return next(iter(self.missed), None)
 
 
 def answer(question: Question) -> Answer:
@@ -141,7 +136,7 @@ def _model(name: ModelName, seen: Sequence[Observation], mind: WatchedMind) -> M
     )
 
 
-def _missed(seen: Sequence[Observation], mind: WatchedMind) -> dict[Cause, int]:
-    """By what they lacked. Whoever was served late lacked what it was refused for before, else a device's time."""
-    counts = Counter(mind.refused.get(each.asked.shape.id, Cause.COMPUTE) for each in seen if not each.met)
+def _missed(seen: Sequence[Observation], mind: WatchedMind) -> dict[Miss, int]:
+    """Count how. Whoever was served late after a refusal counts as refused."""
+    counts = Counter(mind.refused.get(each.asked.shape.id, Miss.LATE) for each in seen if not each.met)
     return dict(counts.most_common())

@@ -134,7 +134,9 @@ def _improvements(outcomes: Outcomes) -> Iterator[str]:
         ]
         if pairs:
             gains = [ours / max(theirs, 1) - 1 for ours, theirs in pairs]
-            said.append(f"{min(gains):.0%} to {max(gains):.0%} more than {baseline} (paper: {least:.0%} to {most:.0%})")
+            said.append(
+                f"{min(gains):.0%} to {max(gains):.0%} more requests than {baseline} (paper: {least:.0%} to {most:.0%})"
+            )
     if said:
         yield f"At 128 models {PAPERS} meets the SLO of {'; '.join(said)}."
 

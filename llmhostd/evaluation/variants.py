@@ -9,6 +9,8 @@ from llmhostd.domain.hardware import NodeKind, NodeSpec
 from llmhostd.domain.ids import NodeId
 from llmhostd.evaluation.question import Question
 
+AS_IT_IS = "as it is"
+
 
 @dataclass(frozen=True, slots=True)
 class Variant:
@@ -22,7 +24,7 @@ class Variant:
 
 def variants(question: Question) -> Iterator[Variant]:
     """Yield the question as it is, then what might be asked instead."""
-    yield Variant("as it is", question)
+    yield Variant(AS_IT_IS, question)
     for kind in dict.fromkeys(node.kind for node in question.box.nodes):
         yield Variant(f"one more {'GPU' if kind is NodeKind.GPU else 'CPU node'}", one_more(question, kind))
     yield Variant("twice the memory", twice_the_memory(question))

@@ -1,4 +1,4 @@
-"""What did a simulated box do with its nodes, and what stood in the way of whoever it refused?"""
+"""What did a simulated box do with its nodes, and how did it miss whom it missed?"""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ from llmhostd.simulator.minds import DecidesForBox
 READY = (ModelState.WARM, ModelState.RESIDENT)
 
 
-class Cause(StrEnum):
-    """What a request lacked that was missed."""
+class Miss(StrEnum):
+    """What became of a request whose promise was not kept. What would have helped is another question (`relief`)."""
 
-    COMPUTE = "compute"
-    """The nodes had no time left for it, or it would have taken others theirs."""
-    LOADING = "loading"
+    LATE = "late"
+    """Served at once, it would have been late, or others: it was refused; or it was served late."""
+    COLD = "cold"
     """No instance was there, and with the time of a load its first token would have been late."""
-    MEMORY = "memory"
-    """It did not fit."""
-    NEVER = "size"
+    NO_ROOM = "no room"
+    """No node had the memory for it."""
+    TOO_LARGE = "too large"
     """It can never fit on this box."""
     OTHER = "other"
     """No node was up, or the model is broken."""
@@ -76,7 +76,7 @@ class WatchedMind:
         self._asked: dict[RequestId, RequestShape] = {}
         self._model_of: dict[InstanceId, ModelName] = {}
         self._ready: dict[ModelName, set[InstanceId]] = defaultdict(set)
-        self.refused: dict[RequestId, Cause] = {}
+        self.refused: dict[RequestId, Miss] = {}
         """Of each request that was ever refused: why, the last time."""
         self.cold_starts: Counter[ModelName] = Counter()
 
@@ -136,21 +136,21 @@ class WatchedMind:
             self._model_of[action.instance_id] = action.model
             self.cold_starts[action.model] += 1
         elif isinstance(action, RefuseRequest):
-            self.refused[action.request_id] = self._cause(action)
+            self.refused[action.request_id] = self._miss(action)
 
-    def _cause(self, action: RefuseRequest) -> Cause:
+    def _miss(self, action: RefuseRequest) -> Miss:
         match action.refusal:
             case Refusal.NO_MEMORY:
-                return Cause.MEMORY
+                return Miss.NO_ROOM
             case Refusal.TOO_LARGE:
-                return Cause.NEVER
+                return Miss.TOO_LARGE
             case Refusal.OVERLOADED:
                 return self._of_overload(action)
             case _:
-                return Cause.OTHER
+                return Miss.OTHER
 
-    def _of_overload(self, action: RefuseRequest) -> Cause:
+    def _of_overload(self, action: RefuseRequest) -> Miss:
         """A first token that would be late, of a model that is nowhere ready: the load takes too long."""
         shape = self._asked[action.request_id]
         late = action.expected_ttft_s is None or action.expected_ttft_s > shape.slo.ttft_s
-        return Cause.LOADING if late and not self._ready[shape.model] else Cause.COMPUTE
+        return Miss.COLD if late and not self._ready[shape.model] else Miss.LATE

@@ -145,7 +145,7 @@ def test_the_report_says_how_we_compare_and_with_what_assumed(tmp_path: Path) ->
     assert "Of 9 points at which slinfer is under 99%, llmhostd meets more at 9, with no more GPUs" in text
     assert "42% of what slinfer missed is won back (+513 of 1,233 requests)" in text
     assert "slinfer: within two points of the reimplementation" in text
-    assert "88% to 88% more than sllm (paper: 86% to 154%)" in text
+    assert "88% to 88% more requests than sllm (paper: 86% to 154%)" in text
     assert "lets at most 2 s pass at the 99th percentile at 9 of 9 points" in text
     assert "no &amp; time" in text
     assert "gone.csv" in text

@@ -19,8 +19,9 @@ from llmhostd.evaluation.limit import FINE_ENOUGH, LEAST, MOST, find_limit
 from llmhostd.evaluation.plan_report import write_plan
 from llmhostd.evaluation.planning import Plan, make_plan
 from llmhostd.evaluation.question import Answer, Question, answer
+from llmhostd.evaluation.relief import Scarce, relieve, twice_as_fast, twice_as_fast_loads
 from llmhostd.evaluation.variants import one_more, twice_the_memory, variants
-from llmhostd.evaluation.watching import Cause
+from llmhostd.evaluation.watching import Miss
 from llmhostd.simulator.box import make_box
 
 GIB = 1 << 30
@@ -58,9 +59,10 @@ def test_the_limit_of_a_box_that_breaks_at_a_known_traffic_is_found(breaks_at: f
 
 def test_a_light_load_is_all_served_and_its_figures_add_up() -> None:
     calm = answer(question())
-    assert (calm.requests, calm.met, calm.missed, calm.breaks) == (80, 80, {}, None)
+    assert (calm.requests, calm.met, calm.missed) == (80, 80, {})
     assert sum(one.requests for one in calm.models) == 80
     assert sum(one.cold_starts for one in calm.models) == 4
+    assert relieve(question(), calm, None) is None
     (node,) = calm.nodes
     assert 0 < node.loading < 0.5
     assert 0 < node.busy < 1
@@ -71,23 +73,34 @@ def test_who_asks_too_much_of_the_cores_lacks_compute_and_another_node_helps() -
     crowded = question(rate=40.0, requests=100, input_tokens=Lengths(first=200, last=400))
     short = answer(crowded)
     assert short.attainment < 0.7
-    assert short.breaks is Cause.COMPUTE
+    assert next(iter(short.missed)) is Miss.LATE
     assert sum(short.missed.values()) == 100 - short.met
     assert sum((Counter(one.missed) for one in short.models), Counter()) == Counter(short.missed)
     assert answer(one_more(crowded, NodeKind.CPU)).met > short.met
+    assert answer(twice_as_fast(crowded)).met > short.met
     assert answer(crowded.faster(0.25)).attainment > short.attainment
 
 
 def test_models_that_do_not_fit_beside_each_other_lack_memory_and_twice_of_it_helps() -> None:
     tight = question(models=6, memory_bytes=700 << 20, rate=6.0, requests=150, zipf=0.0)
     short = answer(tight)
-    assert short.breaks is Cause.MEMORY
+    assert next(iter(short.missed)) is Miss.NO_ROOM
     assert answer(twice_the_memory(tight)).met > short.met
+    relief = relieve(tight, short, None)
+    assert relief is not None
+    assert relief.breaks is Scarce.MEMORY
+    assert set(relief.with_twice) == set(Scarce)
+
+
+def test_loads_twice_as_fast_take_half_the_time() -> None:
+    calm = question()
+    (before,), (after,) = answer(calm).nodes, answer(twice_as_fast_loads(calm)).nodes
+    assert after.loading == pytest.approx(before.loading / 2, rel=0.05)
 
 
 def test_what_can_never_fit_is_told_apart() -> None:
     impossible = answer(question(memory_bytes=100 << 20, requests=5))
-    assert impossible.missed == {Cause.NEVER: 5}
+    assert impossible.missed == {Miss.TOO_LARGE: 5}
 
 
 def test_one_more_node_has_a_name_of_its_own() -> None:
@@ -123,7 +136,8 @@ def test_a_plan_in_words(plan: Plan) -> None:
     assert plan_words.verdict(plan) == "All 4 models keep their promises: 100 % of 60."
     said = plan_words.breaking(plan.as_it_is)
     assert said.startswith(f"Up to {plan_words.times(plan.as_it_is.limit.speed)} this traffic")  # type: ignore[union-attr]
-    assert "Beyond it breaks compute" in said
+    assert "Compute breaks first: at " in said
+    assert "with nodes twice as fast" in said
     assert "room for" in plan_words.buys(plan, plan.outlooks[1])
     assert plan_words.buys(plan, plan.outlooks[3]) == "the same promises kept"
     assert plan_words.percent(0.99999) == "99.9 %"
