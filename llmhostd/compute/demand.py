@@ -1,10 +1,19 @@
 """What does one instance want of the device next, and by when?"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from llmhostd.compute.workload import NEVER_S, InstanceLoad, RequestLoad
 from llmhostd.domain.request import Tier
+
+
+class IterationSeconds(Protocol):
+    """`Estimator.iteration_s`."""
+
+    def __call__(self, *, prefill: tuple[tuple[int, int], ...], decode_batch: int, decode_context: int) -> float:
+        """Seconds of one iteration."""
+        ...
 
 
 class Due(NamedTuple):
@@ -56,6 +65,35 @@ class Decodes:
         self.gap_s = min(self.gap_s, request.longest_gap_s)
         self.ends_in_tokens = min(self.ends_in_tokens, ends_in)
 
+    @property
+    def due(self) -> Due:
+        """The batch as work to be done, once it ran before."""
+        return Due(self.deadline_s, self.iteration_s, self.iteration_s / max(self.tpot_s, 1e-6))
+
+    def tokens_due(self, now: float, until_s: float) -> int:
+        """How many iterations it needs by `until_s` at least; none where somebody is late already."""
+        if not now <= self.deadline_s <= until_s:
+            return 0
+        if not self.alike:
+            return 1
+        paced_s = self.began_s + self.tpot_s * self.said_tokens
+        by_pace = 1 + int((until_s - paced_s) / self.tpot_s) if paced_s <= until_s else 0
+        by_gap = 1 + int((until_s - self.deadline_s) / self.gap_s)
+        return min(max(by_pace, by_gap), self.ends_in_tokens)
+
+    def after_token(self, at_s: float, iteration_s: IterationSeconds) -> "Decodes | None":
+        """The batch once all of them got a token at `at_s`; None where sums do not tell."""
+        if self.ends_in_tokens <= 1 or not self.alike:
+            return None
+        count, said = len(self.requests), self.said_tokens + 1
+        context = self.context_tokens + count
+        cost_s = iteration_s(prefill=(), decode_batch=count, decode_context=context // count)
+        deadline_s = min(self.began_s + self.tpot_s * said, at_s + self.gap_s)
+        return Decodes(
+            self.requests, context, cost_s, self.tpot_s, self.gap_s, deadline_s, self.began_s, said,
+            self.ends_in_tokens - 1,
+        )  # fmt: skip
+
 
 @dataclass(slots=True)
 class Demand:
@@ -76,6 +114,8 @@ class Demand:
     """Earliest next token among its latency-sensitive requests; NEVER_S when it has none."""
     order: int = 0
     """Its place among equals: the longest loaded first."""
+    least_early_s: float | None = None
+    """What an iteration ahead of its turn takes at least, once somebody asked (`iteration_plan`)."""
 
     @property
     def decodes(self) -> list[RequestLoad]:
@@ -87,27 +127,51 @@ class Demand:
         """Earliest next token among `decodes`."""
         return self.batch.deadline_s
 
-    def after_decoding(self, at_s: float) -> "Demand | None":
-        """What it wants once every decode got a token at `at_s`, and nobody anything else.
+    def least_work_s(self, now: float, until_s: float, *, but: RequestLoad | None = None) -> float:
+        """Device time that it cannot do without from `now` to `until_s` if nobody is to be late who is not so yet.
 
-        None where sums do not tell: the first run is behind it then, somebody has said all that it may, or promises
-        differ. The requests themselves are left as they are.
+        Decodes and prefills are not added up: in iterations of both, either may ride for almost nothing. One prefill
+        may be left out.
         """
-        old = self.batch
-        if old.ends_in_tokens <= 1 or not old.alike or self.instance.first_run_s:
+        prefill_s = 0.0
+        for one, due in zip(self.prefills, self.dues, strict=False):
+            if one is not but and now <= due.deadline_s <= until_s:
+                prefill_s += due.cost_s
+        return max(prefill_s, self.batch.tokens_due(now, until_s) * self.batch.iteration_s)
+
+    def after(
+        self, at_s: float, *, decoded: bool, chunked: Sequence[tuple[RequestLoad, RequestLoad]]
+    ) -> "Demand | None":
+        """What it wants after an iteration that ended at `at_s`, in which nobody got a first token.
+
+        `decoded`: every decode got its next token, of which the requests themselves need not know. `chunked`: prefills
+        of which more is computed, as they were and as they are. None where sums do not tell: the first run is behind it
+        then, somebody has said all that it may, promises differ, or it speaks of others than it knows.
+        """
+        if self.instance.first_run_s:
             return None
-        count, said = len(old.requests), old.said_tokens + 1
-        context = old.context_tokens + count
-        cost_s = self.instance.estimator.iteration_s(prefill=(), decode_batch=count, decode_context=context // count)
-        deadline_s = min(old.began_s + old.tpot_s * said, at_s + old.gap_s)
-        batch = Decodes(
-            old.requests, context, cost_s, old.tpot_s, old.gap_s, deadline_s, old.began_s, said,
-            old.ends_in_tokens - 1,
-        )  # fmt: skip
-        dues = [*self.dues[:-1], Due(deadline_s, cost_s, cost_s / max(old.tpot_s, 1e-6))]
+        iteration_s, batch, dues, prefills = (
+            self.instance.estimator.iteration_s,
+            self.batch,
+            list(self.dues),
+            self.prefills,
+        )
+        if decoded:
+            after = batch.after_token(at_s, iteration_s)
+            if after is None:
+                return None
+            batch, dues[-1] = after, after.due
+        for old, new in chunked:
+            index = next((k for k, one in enumerate(prefills) if one is old), None)
+            if index is None:
+                return None
+            prefills = [*prefills[:index], new, *prefills[index + 1 :]]
+            part = ((new.pending_tokens, new.computed_tokens),)
+            cost_s = iteration_s(prefill=part, decode_batch=0, decode_context=0)
+            dues[index] = Due(dues[index].deadline_s, cost_s, 0.0)
         return Demand(
-            self.instance, batch, self.prefills, self.best_effort, self.prefill_deadline_s,
-            self.best_effort_deadline_s, dues, min(deadline_s, self.prefill_deadline_s), self.order,
+            self.instance, batch, prefills, self.best_effort, self.prefill_deadline_s, self.best_effort_deadline_s,
+            dues, min(batch.deadline_s, self.prefill_deadline_s), self.order,
         )  # fmt: skip
 
 
@@ -134,8 +198,8 @@ def demand_of(instance: InstanceLoad) -> Demand:
     if batch.requests:
         count = len(batch.requests)
         batch.iteration_s = iteration_s(prefill=(), decode_batch=count, decode_context=batch.context_tokens // count)
-        share = batch.iteration_s / max(batch.tpot_s, 1e-6)
-        dues.append(Due(batch.deadline_s, batch.iteration_s + first_run_s, share))
+        due = batch.due
+        dues.append(due._replace(cost_s=due.cost_s + first_run_s) if first_run_s else due)
     return Demand(
         instance, batch, prefills, best_effort, prefill_s, best_effort_s, dues, min(prefill_s, batch.deadline_s)
     )  # fmt: skip

@@ -113,8 +113,9 @@ class Agenda:
         """
         self._refresh()
         slack_s, fixed_s, share = NEVER_S, policy.reserve_s, 0.0
-        for deadline_s, _, cost_s, own_share, instance in self._dues:
-            if instance.id == but or (instance.ready_at_s > now and not strict):
+        left_out = self._demands[but].order if but in self._demands else 0
+        for deadline_s, order, cost_s, own_share, instance in self._dues:
+            if order == left_out or (instance.ready_at_s > now and not strict):
                 continue
             headroom_s = deadline_s - now
             fixed_s += cost_s

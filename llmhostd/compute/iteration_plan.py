@@ -181,7 +181,9 @@ def _early_first_token(urgent: Demand, agenda: Agenda, now: float, policy: Sched
     if demand is None or demand is urgent:
         return None
     own_s = urgent.deadline_s - now - policy.headroom.reserve_s  # who is late already limits no slack, but goes first
-    least_s = _least_early_s(demand, policy)
+    least_s = demand.least_early_s
+    if least_s is None:
+        least_s = demand.least_early_s = _least_early_s(demand, policy)
     if own_s <= 0.0 or own_s < least_s:
         return None
     within_s = min(own_s, agenda.slack_s(now, policy.headroom, but=demand.instance.id))

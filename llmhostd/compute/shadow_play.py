@@ -1,11 +1,11 @@
 """What would a node do from now on, if nobody else came and everything took a little longer than predicted?
 
 Plays iterations by the very functions that the node plans them by. A play leaves the node as it is: requests are copied
-when they first change. While all decodes of an instance just get their next tokens, which is most of a play, only their
-sums are advanced (`Demand.after_decoding`) and the requests are owed their tokens until somebody must look at them.
+when they change. While the decodes of an instance get their next tokens and its prefills progress, which is most of a
+play, only sums are advanced (`Demand.after`), and decodes are owed their tokens until somebody must look at them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from llmhostd.compute.estimator import Estimator
 from llmhostd.compute.headroom import Agenda
@@ -54,6 +54,8 @@ class Play:
         """When the newcomer got its first token of this play."""
         self._pace, self._scheduling = pace, scheduling
         self._joined, self._newcomer = (joins[0], joins[1].shape.id) if joins else (InstanceId(""), RequestId(""))
+        self._newcomer_decodes = self._joined if joins and joins[1].decoding else None
+        """Whose sums are not advanced, because the newcomer gets its token as one of its decodes."""
         self._node = _slower_copy(node, joins, pace)
         self._agenda = Agenda(self._node)
         self._owed = {key: _Owed() for key in self._node.instances}
@@ -79,6 +81,21 @@ class Play:
         self.now = loads_end_s[0]
         return True
 
+    def overbooked_s(self, newcomer: RequestLoad) -> float:
+        """By how much the work that is due until the newcomer's deadline exceeds the time until then.
+
+        Asked before the first step. 0 or less: it does not, or it would without the newcomer too.
+        """
+        until_s, work_s, own_s = newcomer.deadline_s, 0.0, 0.0
+        for key in self._node.instances:
+            demand = self._agenda.demand(key)
+            least_s = demand.least_work_s(self.now, until_s)
+            work_s += least_s
+            if key == self._joined:
+                own_s = least_s - demand.least_work_s(self.now, until_s, but=newcomer)
+        left_s = until_s - self.now
+        return work_s - left_s if work_s - own_s <= left_s else 0.0
+
     def newcomer_at_best_s(self) -> float:
         """When the newcomer may have its token at the earliest: if from now on nobody else gets any device time."""
         instance = self._node.instances[self._joined]
@@ -94,7 +111,7 @@ class Play:
 
     def _finish(self, plan: IterationPlan) -> None:
         instance = self._node.instances[plan.instance_id]
-        if not plan.others and self._only_decoded(plan, instance):
+        if self._advanced(plan, instance):
             return
         self._settle(instance)
         instance.first_run_s = 0.0
@@ -110,31 +127,43 @@ class Play:
             self._unserved = {key: None for one in self._node.instances.values() for key in one.requests}
         self._agenda.touch(plan.instance_id)
 
-    def _only_decoded(self, plan: IterationPlan, instance: InstanceLoad) -> bool:
-        """Advance the sums of an instance all of whose decodes got a token, in time; False: look at each request."""
+    def _advanced(self, plan: IterationPlan, instance: InstanceLoad) -> bool:
+        """Advance the sums of an instance where they tell all; False: look at each of its requests."""
         demand = self._agenda.demand(plan.instance_id)
-        batch = demand.batch
-        if len(batch.requests) >= self._scheduling.iteration.max_batch or self.now > batch.deadline_s:
+        decodes = demand.batch.requests
+        decoded = bool(plan.decodes)
+        if decoded and (plan.decodes is not decodes or self.now > demand.batch.deadline_s):
             return False  # not all of them are in it, or somebody is late
-        if self.newcomer_s is None and self._newcomer in instance.requests:
+        if len(decodes) >= self._scheduling.iteration.max_batch - 1 or plan.instance_id == self._newcomer_decodes:
             return False
-        after = demand.after_decoding(self.now)
+        chunked = []
+        for request, tokens in plan.others:
+            if tokens >= request.pending_tokens:
+                return False
+            chunked.append((request, request.further(tokens)))
+        after = demand.after(self.now, decoded=decoded, chunked=chunked)
         if after is None:
             return False
         self._agenda.wants(after)
-        owed = self._owed[plan.instance_id]
+        for old, new in chunked:
+            instance.requests[old.shape.id] = new
+        if decoded:
+            self._owe(plan.instance_id, decodes)
+        return True
+
+    def _owe(self, instance_id: InstanceId, decodes: list[RequestLoad]) -> None:
+        owed = self._owed[instance_id]
         owed.tokens += 1
         owed.last_s = self.now
         if self._unserved:
-            for request in batch.requests:
+            for request in decodes:
                 self._unserved.pop(request.shape.id, None)
-        return True
 
     def _settle(self, instance: InstanceLoad) -> None:
         """Let the requests of an instance know what they got, in copies of their own."""
         owed = self._owed[instance.id]
         if not owed.copied:
-            instance.requests = {key: replace(one) for key, one in instance.requests.items()}
+            instance.requests = {key: one.further(0) for key, one in instance.requests.items()}
             owed.copied = True
         if owed.tokens:
             for request in instance.requests.values():

@@ -54,7 +54,8 @@ def validate(
     """Try a newcomer on one instance of a node, which stays as it is.
 
     The instance may still be loading (`ready_at_s`). Best-effort newcomers are always accepted: they wait. What is
-    cheap to know is asked first: its own prefill (case 1), then everybody's steady state (case 3), then the play.
+    cheap to know is asked first: its own prefill (case 1), everybody's steady state (case 3), and whether the work that
+    is due until its token fits into the time until then; then the play, which finds cases 1 and 2.
     """
     start_s, instance = max(now, node.busy_until_s), node.instances[instance_id]
     arrived_s, deadline_s = newcomer.shape.arrived_s, newcomer.deadline_s
@@ -70,6 +71,9 @@ def validate(
         return Verdict(False, at_best_s - arrived_s, because)
     future = _Future(node, start_s, now, policy, scheduling or SchedulingPolicy())
     play = future.play((instance_id, newcomer))
+    if (over_s := play.overbooked_s(newcomer)) > 0.0:
+        because = f"{over_s:.2f} s more work is due until its next token than there is time"
+        return Verdict(False, at_best_s + over_s - arrived_s, because)
     harmed = _harm(play, future, newcomer)
     came_s = play.newcomer_s
     if harmed:

@@ -83,6 +83,13 @@ class RequestLoad:
         """How long the next token can wait (SLINFER eq. 1)."""
         return self.deadline_s - now
 
+    def further(self, tokens: int) -> "RequestLoad":
+        """Copy it as if so many more tokens of its context were computed."""
+        return RequestLoad(
+            self.shape, self.computed_tokens + tokens, self.tokens_out, self.first_token_s, self.last_token_s,
+            self.deadlines,
+        )  # fmt: skip
+
     def moved_shape(self) -> RequestShape:
         """Say what must be submitted elsewhere for it to go on where it is now."""
         first_s = self.shape.first_token_s if self.first_token_s is None else self.first_token_s

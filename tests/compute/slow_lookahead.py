@@ -82,12 +82,47 @@ def decodes_fill(box, joined, newcomer, policy):
     return share
 
 
+def device_time_due(box, now, until_s, but=None):
+    """The least that must be computed by `until_s`, from its definition: whole prefills, or one token after another."""
+    total_s = 0.0
+    for one in box.instances.values():
+        people = [each for each in one.requests.values() if each.latency_sensitive]
+        batch = [replace(each) for each in people if each.decoding]
+        prefill_s, first_run_s = 0.0, one.first_run_s
+        for each in people:
+            if not each.decoding:
+                part = ((each.pending_tokens, each.computed_tokens),)
+                cost_s = one.estimator.iteration_s(prefill=part, decode_batch=0, decode_context=0) + first_run_s
+                first_run_s = 0.0
+                prefill_s += cost_s if each.shape.id != but and now <= each.deadline_s <= until_s else 0.0
+        rounds, decode_s = 0, 0.0
+        if batch:
+            context = sum(each.context_tokens for each in batch) // len(batch)
+            decode_s = one.estimator.iteration_s(prefill=(), decode_batch=len(batch), decode_context=context)
+        on_time = batch and min(each.deadline_s for each in batch) >= now
+        while on_time and all(each.tokens_out < each.shape.max_tokens for each in batch):
+            at_s = min(each.deadline_s for each in batch)  # as late as can be
+            if at_s > until_s:
+                break
+            rounds += 1
+            on_time = len({each.shape.slo.tpot_s for each in batch}) == 1  # else one is all that is sure
+            for each in batch:
+                each.said(1, at_s)
+        total_s += max(prefill_s, rounds * decode_s)
+    return total_s
+
+
 def accepts(box, joined, newcomer, now, policy, scheduling):
     """Say (whether it may join, when its next token comes or None)."""
     if not newcomer.latency_sensitive:
         return True, None
     start_s, own = max(now, box.busy_until_s), newcomer.shape.id
     if decodes_fill(box, joined, newcomer, policy) > 1.0:
+        return False, None
+    with_it = picture(box, joined, newcomer, policy.pessimism)
+    left_s = newcomer.deadline_s - start_s
+    due_s = device_time_due(with_it, start_s, newcomer.deadline_s)
+    if due_s > left_s >= device_time_due(with_it, start_s, newcomer.deadline_s, but=own):
         return False, None
     played = World(picture(box, joined, newcomer, policy.pessimism), start_s, policy, scheduling)
     without = World(picture(box, None, None, policy.pessimism), start_s, policy, scheduling)
