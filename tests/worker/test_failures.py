@@ -4,11 +4,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from box import NODE, Box, load_frame, running_box, start_frame, submit_frame
 from drive import alone
 from reference_engine import BLOCK_TOKENS, KV_BYTES_PER_TOKEN, ReferenceInstance, write_checkpoint
 
 from llmhostd.domain.commands import RestInstance, UnloadInstance
+from llmhostd.domain.hardware import MemoryClaim, MemoryPool
 from llmhostd.domain.ids import InstanceId, RequestId
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.reports import (
@@ -177,6 +179,21 @@ def test_what_an_unload_did_not_give_back_is_taken_off_the_budget(tmp_path: Path
             assert changed.because.startswith("m could not be destroyed and keeps")
             report = await settled(box, lambda one: one.held_bytes == 0)
             assert report.budget_bytes == changed.memory_bytes
+
+    asyncio.run(scenario())
+
+
+def test_the_budget_follows_the_machine(tmp_path: Path) -> None:
+    start = start_frame(memory=1 << 50)
+    pool = MemoryPool(claims=(MemoryClaim(weight=1),), mine=0)
+    start = msgspec.structs.replace(start, spec=msgspec.structs.replace(start.spec, memory_pools=(pool,)))
+
+    async def scenario() -> None:
+        async with running_box(start) as box:
+            changed = await box.next(NodeMemoryChanged)
+            assert 0 < changed.memory_bytes < 1 << 50
+            assert "this node's" in changed.because
+            await settled(box, lambda one: one.budget_bytes == box.all(NodeMemoryChanged)[-1].memory_bytes)
 
     asyncio.run(scenario())
 
