@@ -101,11 +101,11 @@ class KvPools:
 
         Where the idle could give enough no request leaves for it: they are the host's to send away.
         """
+        if self.memory.promised.free_bytes >= 0:
+            return None
         over_bytes = self.memory.overdrawn_bytes()
         if not over_bytes:
-            if self.memory.promised.free_bytes < 0:
-                return self._reclaim("a load is short of memory")
-            return None
+            return self._reclaim("a load is short of memory")
         for one in [self.instances[instance_id] for instance_id in self.memory.waiting]:
             self.memory.call_off(one)
         spare = self._reclaim(f"the node is {_megabytes(over_bytes)} over its budget")
