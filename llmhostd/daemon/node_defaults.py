@@ -1,5 +1,6 @@
 """Which nodes has a box that nobody wrote `[[nodes]]` for? It is split by what it is."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,12 @@ from llmhostd.devices.acceleration import Acceleration, acceleration_of, shortfa
 from llmhostd.devices.domains import CpuDomain, DevicePolicy, cpu_domains, split_cpus
 from llmhostd.devices.gpus import GpuFacts, GpusFound, probe_gpus
 from llmhostd.devices.probe import ROOT, CpuFacts, probe_cpu, spell_cores
+from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.hardware import NodeKind
 from llmhostd.domain.words import Word
 from llmhostd.engines.discovery import engine_names, kinds_of
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def _cpu_nodes(domains: Sequence[CpuDomain]) -> tuple[list[NodeSettings], list[E
 
 
 def _gpu_nodes(gpus: Sequence[GpuFacts]) -> tuple[list[NodeSettings], list[ExcludedDevice]]:
-    engine = next((name for name in engine_names() if gpus and NodeKind.GPU in kinds_of(name)), None)
+    engine = next((name for name in engine_names() if gpus and _drives_gpus(name)), None)
     if engine is None:
         return [], [_excluded_gpu(gpu, "no installed engine drives GPUs") for gpu in gpus]
     nodes = [
@@ -93,6 +97,15 @@ def _gpu_nodes(gpus: Sequence[GpuFacts]) -> tuple[list[NodeSettings], list[Exclu
         for n, gpu in enumerate(one for one in gpus if not one.partitioned)
     ]
     return nodes, [_excluded_gpu(gpu, "it is partitioned (MIG)") for gpu in gpus if gpu.partitioned]
+
+
+def _drives_gpus(engine: str) -> bool:
+    """A plugin that is broken and that nobody named must not keep the others from serving."""
+    try:
+        return NodeKind.GPU in kinds_of(engine)
+    except OperatorError as error:
+        log.warning("%s", error)
+        return False
 
 
 def _excluded_gpu(gpu: GpuFacts, because: str) -> ExcludedDevice:

@@ -1,5 +1,6 @@
 """Is a box split by what it is, do configured nodes become what it has, and is every impossible one named?"""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,15 @@ def test_a_cpu_without_acceleration_is_left_out_where_a_gpu_serves(
     assert [one.id for one in strict.nodes] == ["gpu0"]
     lax = layout(tmp_path / "old", gpus=ONE_GPU, required=MatrixAcceleration.NONE)
     assert [one.id for one in lax.nodes] == ["cpu0", "gpu0"]
+
+
+def test_a_broken_plugin_that_nobody_named_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu_engine(monkeypatch, tmp_path)
+    (tmp_path / "plugin" / "some_gpu_engine.py").write_text("import a_module_that_is_not_there\n")
+    sys.modules.pop("some_gpu_engine", None)
+    found = layout(record(tmp_path / "box", TURIN, [("0-7", 64)]), gpus=ONE_GPU)
+    assert [one.id for one in found.nodes] == ["cpu0"]
+    assert [one.because for one in found.excluded] == ["no installed engine drives GPUs"]
 
 
 def test_the_only_device_serves_whatever_it_lacks_and_says_so(tmp_path: Path) -> None:
