@@ -10,7 +10,7 @@ from llmhostd.api.errors import decode_body
 from llmhostd.api.injected import Host, Policy
 from llmhostd.api.openapi import documented
 from llmhostd.api.respond import EventFeed
-from llmhostd.api.service import ModelRegistration
+from llmhostd.api.service import KeptCall, ModelRegistration
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.snapshot import (
@@ -55,6 +55,29 @@ async def list_instances(service: Host) -> list[InstanceSnapshot]:
 async def list_requests(service: Host) -> list[RequestSnapshot]:
     """Finished ones are in the metrics only."""
     return service.requests()
+
+
+@get(
+    "/api/v1/requests/{call_id:str}",
+    operation_id="get_kept_request",
+    summary="A best-effort call, and its answer if its connection ended before",
+    opt=documented(errors=(404,)),
+)
+async def get_kept_request(call_id: FromPath[str], service: Host) -> KeptCall:
+    """By the id of its completion, or by the `X-Request-Id` that its caller gave it."""
+    return await service.kept(call_id)
+
+
+@delete(
+    "/api/v1/requests/{call_id:str}",
+    operation_id="forget_kept_request",
+    status_code=204,
+    summary="Cancel a best-effort call, or drop its answer",
+    opt=documented(errors=(404,)),
+)
+async def forget_kept_request(call_id: FromPath[str], service: Host) -> None:
+    """Whoever still waits for it gets what there is."""
+    await service.forget(call_id)
 
 
 @get("/api/v1/profiles", operation_id="list_profiles", summary="Measured profiles")

@@ -19,6 +19,7 @@ from llmhostd.api.service import Service
 _BEHIND_GATE = (
     openai.chat_completions, openai.completions, openai.list_models, openai.get_model,
     admin.get_host, admin.list_model_states, admin.list_nodes, admin.list_instances, admin.list_requests,
+    admin.get_kept_request, admin.forget_kept_request,
     admin.list_profiles, admin.get_usage, admin.register_model, admin.remove_model, admin.follow_decisions, *ASKED,
 )  # fmt: skip
 

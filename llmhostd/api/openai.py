@@ -2,25 +2,32 @@
 
 import secrets
 import time
-from collections.abc import Sequence
+from typing import Annotated
 
-import msgspec
 from litestar import get, post
-from litestar.params import FromPath, RawBody
+from litestar.params import FromPath, HeaderParameter, RawBody
 from litestar.types import ASGIApp
 
 from llmhostd.api import answers
-from llmhostd.api.answers import Gathered, ModelCard, ModelList
-from llmhostd.api.convert import chat_ask, completion_ask
-from llmhostd.api.errors import decode_body
+from llmhostd.api.answers import ModelCard, ModelList
+from llmhostd.api.calls import read_call
 from llmhostd.api.injected import Host, Policy
 from llmhostd.api.openapi import documented
 from llmhostd.api.policy import HttpPolicy
-from llmhostd.api.respond import Render, StreamedAnswer, WholeAnswer
+from llmhostd.api.respond import StreamedAnswer, WholeAnswer
 from llmhostd.api.schemas import ChatRequest, CompletionRequest
-from llmhostd.api.service import Completion, TokenUsage
-from llmhostd.api.sse import ChatChunks, ChunkWriter, Head, TextChunks
+from llmhostd.api.service import CallRecord, Endpoint, Service
 from llmhostd.domain.ids import ModelName
+from llmhostd.domain.request import Tier
+
+CallerId = Annotated[
+    str,
+    HeaderParameter(
+        name="X-Request-Id", max_length=200,
+        description="Your own name for the call: a best-effort one can be found by it at /api/v1/requests/ID.",
+    ),
+]  # fmt: skip
+_PREFIXES = {Endpoint.CHAT: "chatcmpl", Endpoint.TEXT: "cmpl"}
 
 
 @post(
@@ -30,15 +37,9 @@ from llmhostd.domain.ids import ModelName
     summary="Answer a conversation",
     opt=documented(body=ChatRequest, answer=answers.ChatCompletion, streams=True),
 )
-async def chat_completions(body: RawBody, service: Host, policy: Policy) -> ASGIApp:
+async def chat_completions(body: RawBody, service: Host, policy: Policy, caller_id: CallerId = "") -> ASGIApp:
     """OpenAI's chat completions, streamed or whole. What cannot be in time is refused at once with 429."""
-    request = decode_body(body, ChatRequest)
-    completion = await service.complete(chat_ask(request))
-    if request.stream:
-        head, usage = _head("chatcmpl", "chat.completion.chunk", request.model), _include_usage(request)
-        writer = ChatChunks(head, completion.choices, logprobs=bool(request.logprobs), include_usage=usage)
-        return _streamed(completion, writer, policy)
-    return WholeAnswer(completion, _whole_chat(request))
+    return await _answered(Endpoint.CHAT, body, caller_id, service, policy)
 
 
 @post(
@@ -48,15 +49,9 @@ async def chat_completions(body: RawBody, service: Host, policy: Policy) -> ASGI
     summary="Continue a text",
     opt=documented(body=CompletionRequest, answer=answers.TextCompletion, streams=True),
 )
-async def completions(body: RawBody, service: Host, policy: Policy) -> ASGIApp:
+async def completions(body: RawBody, service: Host, policy: Policy, caller_id: CallerId = "") -> ASGIApp:
     """OpenAI's plain completions of texts or token ids, streamed or whole."""
-    request = decode_body(body, CompletionRequest)
-    completion = await service.complete(completion_ask(request))
-    if request.stream:
-        head, usage = _head("cmpl", "text_completion", request.model), _include_usage(request)
-        writer = TextChunks(head, completion.choices, logprobs=request.logprobs is not None, include_usage=usage)
-        return _streamed(completion, writer, policy)
-    return WholeAnswer(completion, _whole_text(request))
+    return await _answered(Endpoint.TEXT, body, caller_id, service, policy)
 
 
 @get("/v1/models", operation_id="list_models", summary="All models that can be asked for")
@@ -80,33 +75,13 @@ def _card(service: Host, name: ModelName) -> ModelCard:
     return ModelCard(id=name, object="model", created=service.created_unix_s(name), owned_by="llmhostd")
 
 
-def _head(prefix: str, kind: str, model: str) -> Head:
-    return Head(f"{prefix}-{secrets.token_hex(12)}", kind, int(time.time()), model)
-
-
-def _include_usage(request: ChatRequest | CompletionRequest) -> bool:
-    return request.stream_options is not None and request.stream_options.include_usage
-
-
-def _streamed(completion: Completion, writer: ChunkWriter, policy: HttpPolicy) -> StreamedAnswer:
-    return StreamedAnswer(completion, writer, policy.first_byte_s)
-
-
-def _whole_chat(request: ChatRequest) -> Render:
-    def render(gathered: Sequence[Gathered], usage: TokenUsage) -> msgspec.Struct:
-        head = _head("chatcmpl", "chat.completion", request.model)
-        choices = answers.chat_choices(gathered, logprobs=bool(request.logprobs))
-        counts = answers.usage_body(usage)
-        return answers.ChatCompletion(head.id, head.object, head.created, head.model, choices, counts)
-
-    return render
-
-
-def _whole_text(request: CompletionRequest) -> Render:
-    def render(gathered: Sequence[Gathered], usage: TokenUsage) -> msgspec.Struct:
-        head = _head("cmpl", "text_completion", request.model)
-        choices = answers.text_choices(gathered, logprobs=request.logprobs is not None)
-        counts = answers.usage_body(usage)
-        return answers.TextCompletion(head.id, head.object, head.created, head.model, choices, counts)
-
-    return render
+async def _answered(endpoint: Endpoint, body: bytes, caller_id: str, service: Service, policy: HttpPolicy) -> ASGIApp:
+    call_id = f"{_PREFIXES[endpoint]}-{secrets.token_hex(12)}"
+    call = read_call(endpoint, body, call_id, int(time.time()))
+    record = CallRecord(id=call_id, caller_id=caller_id, endpoint=endpoint, body=body)
+    completion = await service.complete(call.ask, record)
+    if call.writer is None:
+        return WholeAnswer(completion, call.render, call_id)
+    # Best effort is not refused once it is accepted, and may wait long: its caller is told at once what it is called.
+    at_once = call.ask.tier is Tier.BEST_EFFORT
+    return StreamedAnswer(completion, call.writer(completion.choices), call_id, policy.first_byte_s, at_once=at_once)

@@ -5,35 +5,42 @@ Plain ASGI applications: one task per call watches for the disconnect; nothing i
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 from litestar.types import Receive, Scope, Send
 
 from llmhostd.api.answers import Gathered
+from llmhostd.api.calls import Render
 from llmhostd.api.errors import Problem, problem_of
-from llmhostd.api.service import Completion, Piece, Subscription, TokenUsage
+from llmhostd.api.service import Completion, Piece, Subscription
 from llmhostd.api.sse import KEEP_ALIVE, ChunkWriter, problem_event
 
 _JSON = "application/json"
 _EVENTS = "text/event-stream; charset=utf-8"
-
-Render = Callable[[Sequence[Gathered], TokenUsage], msgspec.Struct]
+_ID_HEADER = "x-request-id"
 
 
 class StreamedAnswer:
     """Send pieces as server-sent events as they come."""
 
-    def __init__(self, completion: Completion, writer: ChunkWriter, first_byte_s: float) -> None:
+    def __init__(
+        self, completion: Completion, writer: ChunkWriter, call_id: str, first_byte_s: float, *, at_once: bool
+    ) -> None:
+        """`at_once`: send the headers before anything is known; what goes wrong later is told in the stream."""
         self._completion = completion
         self._writer = writer
+        self._call_id = call_id
         self._first_byte_s = first_byte_s
+        self._at_once = at_once
         self._opened = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
         """Answer; a refusal before the first token still has its own status."""
         with _watched(receive, self._completion.cancel):
             try:
+                if self._at_once:
+                    await self._open(send)
                 pieces = await self._first(send)
                 while pieces:
                     chunks = self._writer.chunks(pieces)
@@ -63,7 +70,7 @@ class StreamedAnswer:
     async def _open(self, send: Send) -> None:
         if not self._opened:
             self._opened = True
-            await _send_headers(send, 200, _EVENTS)
+            await _send_headers(send, 200, _EVENTS, {_ID_HEADER: self._call_id})
             opening = self._writer.opening()
             if opening:
                 await _send_body(send, opening, more=True)
@@ -72,23 +79,20 @@ class StreamedAnswer:
 class WholeAnswer:
     """Send one JSON document once every choice has ended."""
 
-    def __init__(self, completion: Completion, render: Render) -> None:
+    def __init__(self, completion: Completion, render: Render, call_id: str) -> None:
         self._completion = completion
         self._render = render
+        self._call_id = call_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
         """Gather and answer."""
         with _watched(receive, self._completion.cancel):
-            gathered = [Gathered() for _ in range(self._completion.choices)]
             try:
-                while pieces := await self._completion.pieces():
-                    for piece in pieces:
-                        gathered[piece.choice].add(piece)
-                body = msgspec.json.encode(self._render(gathered, self._completion.usage()))
+                body = await whole_body(self._completion, self._render)
             except Exception as error:  # noqa: BLE001 - one table decides what each becomes
                 await send_problem(send, problem_of(error))
             else:
-                await _send_headers(send, 200, _JSON)
+                await _send_headers(send, 200, _JSON, {_ID_HEADER: self._call_id})
                 await _send_body(send, body)
             finally:
                 self._completion.cancel()
@@ -121,6 +125,15 @@ class EventFeed:
         if not decisions:
             return None
         return b"".join(b"id: %d\ndata: %s\n\n" % (one.sequence, msgspec.json.encode(one)) for one in decisions)
+
+
+async def whole_body(completion: Completion, render: Render) -> bytes:
+    """Wait for every choice, and put the answer together."""
+    gathered = [Gathered() for _ in range(completion.choices)]
+    while pieces := await completion.pieces():
+        for piece in pieces:
+            gathered[piece.choice].add(piece)
+    return msgspec.json.encode(render(gathered, completion.usage()))
 
 
 async def send_problem(send: Send, problem: Problem) -> None:

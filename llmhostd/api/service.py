@@ -1,6 +1,7 @@
 """What does the HTTP API need of the daemon? It knows this port and nothing behind it."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any, Protocol
 
 from llmhostd.domain.actions import Refusal
@@ -60,6 +61,42 @@ class Ask(Word):
     tier: Tier
 
 
+class Endpoint(StrEnum):
+    """Which of OpenAI's calls."""
+
+    CHAT = "chat.completions"
+    TEXT = "completions"
+
+
+class CallRecord(Word):
+    """What a call is known by, and asked again by, beyond the life of its connection."""
+
+    id: str
+    """Of the completion: its answer and every chunk of it have it."""
+    caller_id: str
+    """The caller's own name for it (`X-Request-Id`); empty: none."""
+    endpoint: Endpoint
+    body: bytes
+    """As it was sent."""
+
+
+class KeptCall(Word):
+    """`GET /api/v1/requests/{id}`: a best-effort call that is not answered yet, or whose answer waits."""
+
+    id: str
+    caller_id: str
+    endpoint: Endpoint
+    model: ModelName
+    arrived_unix_s: float
+    tokens_out: int
+    """Of all its choices, as last written."""
+    done: bool
+    status: int | None
+    """HTTP status that the answer has; null: not done."""
+    answer: Any
+    """Body of the answer, or of the error; null: not done."""
+
+
 class ShownToken(Word):
     """A token and its log-probability as callers see them."""
 
@@ -114,7 +151,7 @@ class Completion(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Free what it holds; nothing happens when it has ended."""
+        """Free what it holds, once its answer has left or nobody waits for it any more."""
         ...
 
 
@@ -148,8 +185,12 @@ class ModelRegistration(Word, forbid_unknown_fields=True):
 class Service(Protocol):
     """The daemon, as the API sees it."""
 
-    async def complete(self, ask: Ask) -> Completion:
-        """Tokenize and submit. Raises CallerError, UnknownModelError, RefusedError at once where it can."""
+    async def complete(self, ask: Ask, record: CallRecord) -> Completion:
+        """Tokenize and submit. Raises CallerError, UnknownModelError, RefusedError at once where it can.
+
+        A best-effort call is on disk when this returns. If the daemon ends before its answer has left, it goes on when
+        the daemon starts again, and its answer is kept.
+        """
         ...
 
     def ready(self) -> str:
@@ -190,6 +231,14 @@ class Service(Protocol):
 
     def release(self, name: ModelName) -> None:
         """Let a quarantined model try again. Raises UnknownModelError."""
+        ...
+
+    async def kept(self, call_id: str) -> KeptCall:
+        """Find a best-effort call by its own or its caller's id. Raises UnknownNameError."""
+        ...
+
+    async def forget(self, call_id: str) -> None:
+        """Cancel it if it is not done, and drop its answer. Raises UnknownNameError."""
         ...
 
     def measure(self, name: ModelName) -> None:

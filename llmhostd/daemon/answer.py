@@ -13,14 +13,15 @@ class Answer:
     Bounded by what its requests may write: their `max_tokens` are held by their models' context lengths.
     """
 
-    def __init__(self, choices: int, cancel: Callable[[], None]) -> None:
-        """`cancel()` frees what the unfinished choices hold."""
+    def __init__(self, choices: int, cancel: Callable[[], None], closed: Callable[[], None] | None = None) -> None:
+        """`cancel()` frees what the unfinished choices hold; `closed()`: nobody will take anything any more."""
         self.choices = choices
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.output_tokens = 0
         self.error: LlmhostdError | None = None
         self._cancel = cancel
+        self._closed = closed
         self._unfinished = choices
         self._pieces: list[Piece] = []
         self._taker: asyncio.Future[None] | None = None
@@ -69,6 +70,9 @@ class Answer:
             self._unfinished = 0
             self._cancel()
             self._wake()
+        if self._closed is not None:
+            self._closed()
+            self._closed = None
 
     def _wake(self) -> None:
         if self._taker is not None and not self._taker.done():

@@ -20,6 +20,7 @@ from llmhostd.daemon.records import Records
 from llmhostd.daemon.reports import Reports
 from llmhostd.daemon.requests import LiveRequests
 from llmhostd.daemon.service import Daemon
+from llmhostd.daemon.shelf import Shelf
 from llmhostd.daemon.submission import Submission
 from llmhostd.daemon.tally import Tally
 from llmhostd.daemon.texts import Texts
@@ -47,6 +48,8 @@ class Parts:
     records: Records
     texts: Texts
     requests: LiveRequests
+    shelf: Shelf
+    submission: Submission
     feed: DecisionFeed
     metrics: RequestMetrics
     reports: Reports
@@ -92,10 +95,11 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
             machine_memory=config.machine_memory,
         )
         workers[spec.id] = WorkerSupervisor(start, reports.hear, config.supervision)
-    submission = Submission(models, texts, requests, loop, config.http.max_live_requests)
+    shelf = Shelf(records, config.flex)
+    submission = Submission(models, texts, requests, loop, shelf, config.http.max_live_requests)
     service = Daemon(
         nodes=nodes, mind=mind, loop=loop, models=models, records=records, texts=texts, feed=feed, tally=tally,
-        measurements=measurements, submission=submission, left_out=layout.excluded,
+        measurements=measurements, submission=submission, shelf=shelf, left_out=layout.excluded,
     )  # fmt: skip
     return Parts(
         config,
@@ -107,6 +111,8 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
         records,
         texts,
         requests,
+        shelf,
+        submission,
         feed,
         metrics,
         reports,

@@ -54,18 +54,21 @@ async def _live(config: Config, layout: NodeLayout, state_dir: Path, make_mind: 
     running: Running = [asyncio.create_task(worker.run()) for worker in parts.workers.values()]
     try:
         introduce(parts)
+        cut_off = await parts.shelf.waiting()  # before anybody can add to it
         server = await asyncio.to_thread(_make_server, parts)
         running += [
             asyncio.create_task(server.listen()),
             asyncio.create_task(parts.loop.tick()),
             asyncio.create_task(parts.records.flush_often(config.daemon.usage_flush_s)),
             asyncio.create_task(parts.journaling.flush_often()),
+            asyncio.create_task(parts.shelf.save_often()),
             asyncio.create_task(_feed_watchdog(notifier)),
         ]
         for begun in (server.listening, parts.reports.node_up):
             await _until(running, begun, stop)
         if not stop.is_set():
             _say_ready(parts, notifier)
+            running.append(asyncio.create_task(_go_on(parts, cut_off)))
             await _until(running, stop)
         await _drain(parts, notifier, hurry)
         server.stop()
@@ -132,6 +135,13 @@ def _say_ready(parts: Parts, notifier: Notifier) -> None:
     parts.texts.start()
 
 
+async def _go_on(parts: Parts, cut_off: list[str]) -> None:
+    """Take up the best-effort calls that the end of an earlier run cut off."""
+    from llmhostd.daemon.adoption import Adoption
+
+    await Adoption(parts.shelf, parts.submission).take_up(cut_off)
+
+
 async def _drain(parts: Parts, notifier: Notifier, hurry: asyncio.Event) -> None:
     """Let running requests finish, for a while; new ones are refused from now on."""
     timeout_s = parts.config.daemon.drain_timeout_s
@@ -144,6 +154,7 @@ async def _drain(parts: Parts, notifier: Notifier, hurry: asyncio.Event) -> None
     await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     for one in waits:
         one.cancel()
+    parts.shelf.stop()
     parts.requests.fail_all("the daemon stops")
     parts.feed.close()
 

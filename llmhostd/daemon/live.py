@@ -10,6 +10,7 @@ from llmhostd.daemon.answer import Answer
 from llmhostd.domain.ids import InstanceId, NodeId
 from llmhostd.domain.reports import RowReport, TokenLogprobs
 from llmhostd.domain.request import FinishReason, RequestShape, Sampling
+from llmhostd.state.flex import ChoiceProgress
 from llmhostd.text.output import OutputText
 from llmhostd.text.tokenizer import ModelTokenizer
 
@@ -18,7 +19,7 @@ class LiveRequest:
     """One choice of one call. Times are seconds on the monotonic clock."""
 
     __slots__ = (
-        "_pays_for_prompt", "_text", "_tokenizer", "answer", "cached_tokens", "choice", "first_run_s",
+        "_pays_for_prompt", "_text", "_tokenizer", "answer", "cached_tokens", "choice", "finish", "first_run_s",
         "first_token_s", "last_token_s", "prompt", "sampling", "shape", "streamed", "told",
     )  # fmt: skip
 
@@ -45,6 +46,7 @@ class LiveRequest:
         self.answer = answer
         self.choice = choice
         self.streamed: list[int] = []
+        self.finish: FinishReason | None = None
         self.cached_tokens = 0
         self.first_run_s: float | None = None
         self.first_token_s: float | None = None
@@ -87,6 +89,7 @@ class LiveRequest:
         finish = FinishReason.STOP if self._text.stopped else row.finish
         if finish is not None:
             text += self._text.finish()
+        self.finish = finish
         if count:
             self.streamed += row.tokens[:count]
             self.last_token_s = now
@@ -94,6 +97,26 @@ class LiveRequest:
             self.answer.output_tokens += count
         self.answer.put(Piece(self.choice, text, finish, self._logprobs(row, count) if row.logprobs else ()))
         return finish
+
+    @property
+    def progress(self) -> ChoiceProgress:
+        """What another run of the daemon would have to know to go on."""
+        return ChoiceProgress(
+            seed=self.sampling.seed, tokens=tuple(self.streamed), cached_tokens=self.cached_tokens, finish=self.finish
+        )
+
+    def take_up(self, progress: ChoiceProgress) -> None:
+        """Go on from the tokens of an earlier run of the daemon; their text goes to whoever waits now."""
+        text = "".join(map(self._text.push, progress.tokens))
+        if progress.finish is not None:
+            text += self._text.finish()
+        self.streamed += progress.tokens
+        self.finish = progress.finish
+        self.cached_tokens = progress.cached_tokens
+        self.answer.cached_tokens += progress.cached_tokens if self._pays_for_prompt else 0
+        self.answer.output_tokens += len(progress.tokens)
+        if text or progress.finish is not None:
+            self.answer.put(Piece(self.choice, text, progress.finish))
 
     def _detokenize(self, tokens: Sequence[int]) -> tuple[str, int]:
         """Return new text, and how many tokens it took: those behind a stop string were drawn for nothing."""

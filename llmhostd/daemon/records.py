@@ -17,6 +17,7 @@ from llmhostd.domain.ids import ModelName
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.snapshot import UsageRow
 from llmhostd.state.database import open_database
+from llmhostd.state.flex import FlexTable
 from llmhostd.state.models import ModelTable, RegisteredModel
 from llmhostd.state.profiles import ProfileTable
 from llmhostd.state.usage import UsageBook, UsageTable
@@ -35,6 +36,8 @@ class Records:
         self._db: Database = open_database(directory)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state")
         self.usage = UsageBook()
+        self.flex = FlexTable(self._db)
+        """To be used through `done` and `soon` only."""
 
     def load(self) -> tuple[list[RegisteredModel], list[Profile]]:
         """Return what earlier runs left; before anything is written."""
@@ -75,11 +78,19 @@ class Records:
         self._thread.shutdown(wait=True)
         self._db.close()
 
+    async def done(self, call: Callable[[], _Result]) -> _Result:
+        """Return what a call on the tables returns, once it is stored."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def soon(self, call: Callable[[], object]) -> None:
+        """Have something stored in its turn; a failure is logged."""
+        self._thread.submit(_logged(lambda _: call()), None)
+
     async def _run(self, function: Callable[[_Value], _Result], value: _Value) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, value)
 
 
-def _logged(function: Callable[[_Value], None]) -> Callable[[_Value], None]:
+def _logged(function: Callable[[_Value], object]) -> Callable[[_Value], None]:
     def run(value: _Value) -> None:
         try:
             function(value)

@@ -9,7 +9,7 @@ from llmhostd.domain.actions import Refusal, RefuseRequest
 from llmhostd.domain.errors import EngineError
 from llmhostd.domain.ids import RequestId
 from llmhostd.domain.reports import IterationReported, RequestFailed
-from llmhostd.domain.request import FinishReason
+from llmhostd.domain.request import FinishReason, Tier
 
 
 class LiveRequests:
@@ -85,11 +85,14 @@ class LiveRequests:
         await self._empty.wait()
 
     def fail_all(self, because: str) -> None:
-        """Tell everybody that the daemon stops now."""
+        """Tell everybody that the daemon stops now; best effort is not over by that (`daemon.shelf`)."""
         for request_id, request in list(self._by_id.items()):
             self._drop(request_id)
-            self._tally.broke(request)
-            request.answer.fail(RefusedError(Refusal.UNAVAILABLE, because, retry_after_s=5.0))
+            kept = request.shape.tier is Tier.BEST_EFFORT
+            if not kept:
+                self._tally.broke(request)
+            goes_on = "; the request is kept and goes on when it starts again: see /api/v1/requests" if kept else ""
+            request.answer.fail(RefusedError(Refusal.UNAVAILABLE, because + goes_on, retry_after_s=5.0))
 
     def _drop(self, request_id: RequestId) -> LiveRequest | None:
         request = self._by_id.pop(request_id, None)

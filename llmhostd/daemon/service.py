@@ -10,7 +10,7 @@ import msgspec
 
 from llmhostd import __version__
 from llmhostd.api.nearest import nearest
-from llmhostd.api.service import Ask, ModelRegistration, RefusedError
+from llmhostd.api.service import Ask, CallRecord, KeptCall, ModelRegistration, RefusedError
 from llmhostd.daemon.answer import Answer
 from llmhostd.daemon.decisions import DecisionFeed, Follower
 from llmhostd.daemon.known_profiles import known_profiles
@@ -22,6 +22,7 @@ from llmhostd.daemon.node_defaults import ExcludedDevice
 from llmhostd.daemon.precisions import check_precisions
 from llmhostd.daemon.records import Records
 from llmhostd.daemon.registration import examine
+from llmhostd.daemon.shelf import Shelf
 from llmhostd.daemon.submission import Submission
 from llmhostd.daemon.tally import Tally
 from llmhostd.daemon.texts import Texts
@@ -70,6 +71,7 @@ class Daemon:
         tally: Tally,
         measurements: Measurements,
         submission: Submission,
+        shelf: Shelf,
         left_out: Sequence[ExcludedDevice],
     ) -> None:
         self.draining = False
@@ -83,15 +85,24 @@ class Daemon:
         self._tally = tally
         self._measurements = measurements
         self._submission = submission
+        self._shelf = shelf
         self._left_out = tuple(f"{one.device}: {one.because}" for one in left_out)
         self._started_s = time.monotonic()
         self._changing = asyncio.Lock()
 
-    async def complete(self, ask: Ask) -> Answer:
+    async def complete(self, ask: Ask, record: CallRecord) -> Answer:
         """See `Service`."""
         if self.draining:
             raise RefusedError(Refusal.UNAVAILABLE, "the daemon is draining: it stops soon", retry_after_s=5.0)
-        return await self._submission.submit(ask)
+        return await self._submission.submit(ask, record)
+
+    async def kept(self, call_id: str) -> KeptCall:
+        """See `Service`."""
+        return await self._shelf.kept(call_id)
+
+    async def forget(self, call_id: str) -> None:
+        """See `Service`."""
+        await self._shelf.drop(call_id)
 
     def ready(self) -> str:
         """See `Service`."""

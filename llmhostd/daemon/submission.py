@@ -3,81 +3,159 @@
 import itertools
 import secrets
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from llmhostd.api.service import Ask, RefusedError
+from llmhostd.api.service import Ask, CallRecord, RefusedError
 from llmhostd.daemon.answer import Answer
 from llmhostd.daemon.live import LiveRequest
 from llmhostd.daemon.loop import HostLoop
 from llmhostd.daemon.models import Models
 from llmhostd.daemon.requests import LiveRequests
+from llmhostd.daemon.shelf import Shelf
 from llmhostd.daemon.texts import Texts
 from llmhostd.domain.actions import Refusal
-from llmhostd.domain.errors import CallerError
+from llmhostd.domain.errors import CallerError, LlmhostdError
 from llmhostd.domain.events import RequestArrived, RequestCancelled
 from llmhostd.domain.ids import RequestId
 from llmhostd.domain.model import ModelSpec
-from llmhostd.domain.request import RequestShape, Sampling
+from llmhostd.domain.request import RequestShape, Tier
+from llmhostd.state.flex import ChoiceProgress, FlexCall
 from llmhostd.text.tokenizer import ModelTokenizer
+
+
+class _Encoded(NamedTuple):
+    """A call whose prompts are tokens."""
+
+    ask: Ask
+    spec: ModelSpec
+    tokenizer: ModelTokenizer
+    prompts: list[tuple[int, ...]]
+    lengths: list[int]
+    """Most output tokens of each prompt."""
+
+    @property
+    def choices(self) -> int:
+        return len(self.prompts) * self.ask.n
 
 
 class Submission:
     """Checks, tokenizes and submits."""
 
-    def __init__(self, models: Models, texts: Texts, requests: LiveRequests, loop: HostLoop, most_live: int) -> None:
+    def __init__(
+        self, models: Models, texts: Texts, requests: LiveRequests, loop: HostLoop, shelf: Shelf, most_live: int
+    ) -> None:
         self._models = models
         self._texts = texts
         self._requests = requests
         self._loop = loop
+        self._shelf = shelf
         self._most_live = most_live
         self._numbers = itertools.count(1)
 
-    async def submit(self, ask: Ask) -> Answer:
+    async def submit(self, ask: Ask, record: CallRecord) -> Answer:
         """Return the answer under way. Raises CallerError, UnknownModelError or RefusedError; nothing runs then."""
         arrived_s = time.monotonic()
+        encoded = await self._encode(ask)
+        begun = [ChoiceProgress(seed=_seed(ask, choice % ask.n)) for choice in range(encoded.choices)]
+        if ask.tier is not Tier.BEST_EFFORT:
+            self._check_room(encoded)
+            return self._begin(encoded, arrived_s, begun)[0]
+        await self._shelf.put(record, ask.model, begun)
+        try:
+            self._check_room(encoded)
+            answer, requests = self._begin(encoded, arrived_s, begun, lambda: self._shelf.forget(record.id))
+        except LlmhostdError:
+            self._shelf.forget(record.id)
+            raise
+        self._shelf.watch(record.id, answer, requests)
+        return answer
+
+    async def take_up(self, ask: Ask, call: FlexCall, arrived_s: float) -> Answer:
+        """Go on with a call that the end of an earlier daemon cut off. Raises as `submit`; it stays on disk then.
+
+        Log-probabilities are not on disk: who asked for them gets the same tokens, drawn again from the first one on.
+        """
+        encoded = await self._encode(ask)
+        again = ask.sampling.logprobs is not None
+        begun = [ChoiceProgress(seed=one.seed) for one in call.choices] if again else call.choices
+        answer, requests = self._begin(encoded, arrived_s, begun)
+        self._shelf.watch(call.id, answer, requests)
+        return answer
+
+    async def _encode(self, ask: Ask) -> _Encoded:
         checkpoint = Path(self._models.registered(ask.model).path)
         tokenizer, prompts = await self._texts.encode(ask.model, checkpoint, ask.prompts)
         spec = self._models.spec(ask.model)  # looked up now: it may have been removed while its prompt was encoded
         lengths = [_most_tokens(ask, spec, prompt) for prompt in prompts]
         _check_bias(ask, spec)
-        choices = len(prompts) * ask.n
-        if len(self._requests) + choices > self._most_live:
+        return _Encoded(ask, spec, tokenizer, prompts, lengths)
+
+    def _check_room(self, encoded: _Encoded) -> None:
+        if len(self._requests) + encoded.choices > self._most_live:
             raise RefusedError(
                 Refusal.OVERLOADED, f"{len(self._requests)} completions are under way already", retry_after_s=1.0
             )
-        ids = [RequestId(f"req-{next(self._numbers)}") for _ in range(choices)]
-        answer = Answer(choices, lambda: self._cancel(ids))
-        answer.prompt_tokens = sum(map(len, prompts))
-        for choice, request_id in enumerate(ids):
-            prompt, most = prompts[choice // ask.n], lengths[choice // ask.n]
-            shape = RequestShape(
-                id=request_id, model=ask.model, prompt_tokens=len(prompt), max_tokens=most, tier=ask.tier,
-                slo=spec.slo, arrived_s=arrived_s,
-            )  # fmt: skip
-            sampling = _sampling(ask, tokenizer, choice % ask.n, most)
-            self._requests.add(
-                LiveRequest(
-                    shape,
-                    prompt,
-                    sampling,
-                    tokenizer=tokenizer,
-                    stop=ask.stop,
-                    answer=answer,
-                    choice=choice,
-                    pays_for_prompt=choice % ask.n == 0,
-                )
-            )
-            self._loop.hear(RequestArrived(request=shape))
-            if answer.error is not None:
-                raise answer.error
-        return answer
+
+    def _begin(
+        self,
+        encoded: _Encoded,
+        arrived_s: float,
+        begun: Sequence[ChoiceProgress],
+        closed: Callable[[], None] | None = None,
+    ) -> tuple[Answer, list[LiveRequest]]:
+        """Submit every choice that has not finished. Raises what the mind says if it refuses one."""
+        ids = [RequestId(f"req-{next(self._numbers)}") for _ in begun]
+        answer = Answer(encoded.choices, lambda: self._cancel(ids), closed)
+        answer.prompt_tokens = sum(map(len, encoded.prompts))
+        requests = [
+            _request(encoded, arrived_s, request_id, choice, progress, answer)
+            for choice, (request_id, progress) in enumerate(zip(ids, begun, strict=True))
+        ]
+        for request in requests:
+            if request.finish is None:
+                self._requests.add(request)
+                self._loop.hear(RequestArrived(request=request.shape))
+                if answer.error is not None:
+                    raise answer.error
+        return answer, requests
 
     def _cancel(self, ids: list[RequestId]) -> None:
         for request_id in ids:
             if self._requests.cancel(request_id):
                 self._loop.hear(RequestCancelled(request_id=request_id))
+
+
+def _request(
+    encoded: _Encoded, arrived_s: float, request_id: RequestId, choice: int, progress: ChoiceProgress, answer: Answer
+) -> LiveRequest:
+    ask, number = encoded.ask, choice // encoded.ask.n
+    prompt, most = encoded.prompts[number], encoded.lengths[number]
+    shape = RequestShape(
+        id=request_id, model=ask.model, prompt_tokens=len(prompt), max_tokens=most, tier=ask.tier,
+        slo=encoded.spec.slo, arrived_s=arrived_s, tokens_out=len(progress.tokens),
+    )  # fmt: skip
+    sampling = msgspec.structs.replace(
+        ask.sampling,
+        max_tokens=most,
+        seed=progress.seed,
+        stop_token_ids=() if ask.sampling.ignore_eos else encoded.tokenizer.eos_token_ids,
+    )
+    request = LiveRequest(
+        shape,
+        prompt,
+        sampling,
+        tokenizer=encoded.tokenizer,
+        stop=ask.stop,
+        answer=answer,
+        choice=choice,
+        pays_for_prompt=choice % ask.n == 0,
+    )
+    request.take_up(progress)
+    return request
 
 
 def _most_tokens(ask: Ask, spec: ModelSpec, prompt: tuple[int, ...]) -> int:
@@ -110,11 +188,6 @@ def _check_bias(ask: Ask, spec: ModelSpec) -> None:
             raise CallerError(f"logit_bias: token {token} is not in 0..{vocab - 1}", field="logit_bias")
 
 
-def _sampling(ask: Ask, tokenizer: ModelTokenizer, number: int, max_tokens: int) -> Sampling:
-    """Complete the caller's wishes. Choice n of a seeded call draws as from seed + n."""
-    return msgspec.structs.replace(
-        ask.sampling,
-        max_tokens=max_tokens,
-        seed=ask.sampling.seed + number if ask.seeded else secrets.randbits(63),
-        stop_token_ids=() if ask.sampling.ignore_eos else tokenizer.eos_token_ids,
-    )
+def _seed(ask: Ask, number: int) -> int:
+    """Choice n of a seeded call draws as from seed + n; others as chance will have it."""
+    return ask.sampling.seed + number if ask.seeded else secrets.randbits(63)

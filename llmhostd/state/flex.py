@@ -25,7 +25,7 @@ select * from (select id from flex_calls where ended_at not null order by ended_
 """
 
 
-class FlexChoice(Word):
+class ChoiceProgress(Word):
     """One of a call's choices: what it was drawn with, and how far it got."""
 
     seed: int
@@ -48,7 +48,7 @@ class FlexCall(Word):
     model: ModelName
     arrived_at: float
     """Unix seconds."""
-    choices: tuple[FlexChoice, ...]
+    choices: tuple[ChoiceProgress, ...]
     status: int | None = None
     """HTTP status of the answer; None: it is not there yet."""
     answer: bytes = b""
@@ -68,7 +68,7 @@ class FlexTable:
             self._db[_CALLS].insert(row)
             self._save(call.id, enumerate(call.choices))
 
-    def save(self, progress: Mapping[tuple[str, int], FlexChoice]) -> None:
+    def save(self, progress: Mapping[tuple[str, int], ChoiceProgress]) -> None:
         """Replace what was known of choices, by (call, index), all or nothing; not of calls that were forgotten."""
         with self._db.atomic():
             for (call_id, index), choice in progress.items():
@@ -92,9 +92,10 @@ class FlexTable:
         with self._db.atomic():
             return self._forget(call_id)
 
-    def waiting(self) -> list[FlexCall]:
-        """Return calls without an answer, in order of arrival."""
-        return [self._call(row) for row in self._db[_CALLS].rows_where("status is null", order_by="number")]
+    def waiting(self) -> list[str]:
+        """Return the ids of calls without an answer, in order of arrival."""
+        rows = self._db[_CALLS].rows_where("status is null", select="id", order_by="number")
+        return [row["id"] for row in rows]
 
     def find(self, call_id: str) -> FlexCall | None:
         """Return the call of that id, or else the newest with that id of its caller's."""
@@ -103,7 +104,7 @@ class FlexTable:
                 return self._call(row)
         return None
 
-    def _save(self, call_id: str, choices: Iterable[tuple[int, FlexChoice]]) -> None:
+    def _save(self, call_id: str, choices: Iterable[tuple[int, ChoiceProgress]]) -> None:
         rows = [
             {
                 "call_id": call_id, "choice": index, "seed": str(one.seed), "cached_tokens": one.cached_tokens,
@@ -125,7 +126,9 @@ class FlexTable:
         return FlexCall(**fields, choices=tuple(map(_choice, choices)))
 
 
-def _choice(row: Mapping[str, Any]) -> FlexChoice:
+def _choice(row: Mapping[str, Any]) -> ChoiceProgress:
     tokens = array.array(_C_INT, row["tokens"])
     finish = None if row["finish"] is None else FinishReason(row["finish"])
-    return FlexChoice(seed=int(row["seed"]), tokens=tuple(tokens), cached_tokens=row["cached_tokens"], finish=finish)
+    return ChoiceProgress(
+        seed=int(row["seed"]), tokens=tuple(tokens), cached_tokens=row["cached_tokens"], finish=finish
+    )

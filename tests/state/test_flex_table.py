@@ -9,21 +9,21 @@ from sqlite_utils import Database
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.request import FinishReason
 from llmhostd.state.database import open_database
-from llmhostd.state.flex import FlexCall, FlexChoice, FlexTable
+from llmhostd.state.flex import ChoiceProgress, FlexCall, FlexTable
 from llmhostd.state.migrations import migrate
 from llmhostd.state.policy import FlexPolicy
 
 
-def call(name: str, *choices: FlexChoice, caller_id: str = "") -> FlexCall:
+def call(name: str, *choices: ChoiceProgress, caller_id: str = "") -> FlexCall:
     return FlexCall(
         id=name, caller_id=caller_id, endpoint="chat", body=b'{"\x00": 1}', model=ModelName("ant"), arrived_at=1.5,
-        choices=choices or (FlexChoice(seed=7),),
+        choices=choices or (ChoiceProgress(seed=7),),
     )  # fmt: skip
 
 
 def test_calls_come_back_in_order_of_arrival_with_their_tokens(tmp_path: Path) -> None:
-    far = FlexChoice(seed=2**64, tokens=(5, 2**31 - 1, 0), cached_tokens=3, finish=FinishReason.LENGTH)
-    calls = [call("zebra", FlexChoice(seed=-4), FlexChoice(seed=5)), call("ant"), call("bee")]
+    far = ChoiceProgress(seed=2**64, tokens=(5, 2**31 - 1, 0), cached_tokens=3, finish=FinishReason.LENGTH)
+    calls = [call("zebra", ChoiceProgress(seed=-4), ChoiceProgress(seed=5)), call("ant"), call("bee")]
     with open_database(tmp_path) as db:
         for one in calls:
             FlexTable(db).put(one)
@@ -31,7 +31,9 @@ def test_calls_come_back_in_order_of_arrival_with_their_tokens(tmp_path: Path) -
         assert FlexTable(db).remove("ant")
         assert not FlexTable(db).remove("ant")
     with open_database(tmp_path) as db:
-        assert FlexTable(db).waiting() == [call("zebra", FlexChoice(seed=-4), far), calls[2]]
+        assert FlexTable(db).waiting() == ["zebra", "bee"]
+        assert FlexTable(db).find("zebra") == call("zebra", ChoiceProgress(seed=-4), far)
+        assert FlexTable(db).find("bee") == calls[2]
         assert sorted(row["call_id"] for row in db["flex_choices"].rows) == ["bee", "zebra", "zebra"]
 
 
@@ -58,7 +60,7 @@ def test_no_more_answers_are_kept_than_the_policy_says_and_no_waiting_call_is_lo
     for number in ends:
         table.end(every[number], 200, b"{}", policy)
     ended = [every[number] for number in ends]
-    assert [one.id for one in table.waiting()] == [name for name in every if name not in ended]
+    assert table.waiting() == [name for name in every if name not in ended]
     assert [name for name in ended if table.find(name)] == (ended[-kept:] if kept else [])
 
 
