@@ -104,8 +104,8 @@ class Budget:
         mean_tokens = self._fleet.models[instance.model].outputs.mean_tokens
         return any(request.tokens_out > mean_tokens for request in instance.load.requests.values())
 
-    def who_gives_way(self, node: NodeRecord, but: Instance) -> list[tuple[Instance, Way]]:
-        """Find whom a node that is short must send away for one of its instances.
+    def who_gives_way(self, node: NodeRecord, but: Instance | None) -> list[tuple[Instance, Way]]:
+        """Find whom a node that is short must send away for one of its instances, or (None) because it has less now.
 
         Rest the least recently used; where that is not enough, unload.
         """
@@ -113,7 +113,7 @@ class Budget:
         ways: dict[int, tuple[Instance, Way]] = {}
         if short_bytes <= 0:
             return []
-        yielding = self._yielding(node, but=[but], for_people=but.waited_for)
+        yielding = self._yielding(node, but=[but] if but else [], for_people=but is None or but.waited_for)
         for position, each in enumerate(yielding):
             if short_bytes <= 0:
                 break

@@ -1,7 +1,8 @@
 """Which models may be asked for, and which should be loaded before anybody asks?"""
 
 from llmhostd.domain.actions import HostAction
-from llmhostd.domain.events import ModelAdded, ModelReleased, ModelRemoved, UnloadAsked, WarmUpAsked
+from llmhostd.domain.commands import MeasureProfile
+from llmhostd.domain.events import MeasureAsked, ModelAdded, ModelReleased, ModelRemoved, UnloadAsked, WarmUpAsked
 from llmhostd.domain.ids import ModelName
 from llmhostd.host.budget import Budget
 from llmhostd.host.fleet import Fleet, ModelRecord
@@ -23,6 +24,7 @@ class Catalogue:
         self._recovery = recovery
         self._kv = kv
         self._wanted: dict[ModelName, None] = {}
+        self._to_measure: dict[ModelName, None] = {}
 
     def added(self, event: ModelAdded, now: float) -> list[HostAction]:
         """Let a model be asked for; instances of an older checkpoint of that name leave once they are idle."""
@@ -71,6 +73,27 @@ class Catalogue:
         if event.name in self._fleet.models:
             self._wanted[event.name] = None
         return []
+
+    def measure_asked(self, event: MeasureAsked, now: float) -> list[HostAction]:  # noqa: ARG002 - as the others
+        """Measure a model wherever it is loaded; where it is nowhere, as soon as it is loaded."""
+        if event.name in self._fleet.models:
+            self._to_measure[event.name] = None
+            if next(self._fleet.instances_of(event.name), None) is None:
+                self._wanted[event.name] = None
+        return []
+
+    def measure(self) -> list[HostAction]:
+        """Order the measurements that were asked for and can begin."""
+        orders: list[HostAction] = []
+        for name in list(self._to_measure):
+            loaded = [each for each in self._fleet.instances_of(name) if each.loaded]
+            orders += [
+                MeasureProfile(node_id=each.node_id, instance_id=each.id, because="asked to measure it again")
+                for each in loaded
+            ]
+            if loaded or name not in self._fleet.models:
+                del self._to_measure[name]
+        return orders
 
     def warm_up(self, now: float) -> list[HostAction]:
         """Load who is wanted and fits now, in the order of asking."""

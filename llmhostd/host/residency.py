@@ -12,7 +12,7 @@ from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.actions import HostAction
 from llmhostd.domain.commands import LoadInstance, RecallRequest, RestInstance, SubmitRequest, UnloadInstance
 from llmhostd.domain.model import ModelState
-from llmhostd.domain.reports import IterationReported
+from llmhostd.domain.reports import IterationReported, NodeMemoryChanged
 from llmhostd.host.budget import Budget, Way
 from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance
@@ -120,6 +120,18 @@ class Residency:
         ]
         order = self.rest if way is Way.REST else self.unload
         return actions + order(victim, now, why)
+
+    def memory_changed(self, event: NodeMemoryChanged, now: float) -> list[HostAction]:
+        """Follow what a node may hold. Where it is less than was promised, the idle and best effort give way.
+
+        If that is not enough, the node itself returns requests to be placed again, the longest headroom first.
+        """
+        node = self._fleet.nodes[event.node_id]
+        node.promised.capacity_bytes = node.held.capacity_bytes = event.memory_bytes
+        actions: list[HostAction] = []
+        for victim, way in self._budget.who_gives_way(node, but=None):
+            actions += self._send_away(victim, way, now, event.because)
+        return actions
 
     def look_at_idle(self, now: float) -> list[HostAction]:
         """Rest and unload what nobody used for long."""
