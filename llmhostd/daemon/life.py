@@ -40,8 +40,8 @@ def run(config: Config, state_dir: Path, make_mind: MakeMind | None = None) -> N
     """
     check_exposure(config.http)
     layout = node_layout(config.nodes, config.devices, config.machine_memory)
-    say_nodes(layout)
     with own_state(state_dir):
+        say_nodes(layout)
         uvloop.run(_live(config, layout, state_dir, make_mind))
 
 
