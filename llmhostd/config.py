@@ -30,6 +30,7 @@ from llmhostd.engines.supervisor import SupervisorPolicy
 from llmhostd.host.best_effort import BestEffortPolicy
 from llmhostd.host.budget import BudgetPolicy
 from llmhostd.host.offers import RoutingPolicy
+from llmhostd.host.hope import HopePolicy
 from llmhostd.host.policies import HostPolicies
 from llmhostd.host.recovery import RecoveryPolicy
 from llmhostd.host.refusal import RefusalPolicy
@@ -105,6 +106,7 @@ class Config:
     best_effort: BestEffortPolicy = field(default_factory=BestEffortPolicy)
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     refusal: RefusalPolicy = field(default_factory=RefusalPolicy)
+    hope: HopePolicy = field(default_factory=HopePolicy)
     budget: BudgetPolicy = field(default_factory=BudgetPolicy)
     kv_demand: KvDemandPolicy = field(default_factory=KvDemandPolicy)
     shadow: ShadowPolicy = field(default_factory=ShadowPolicy)

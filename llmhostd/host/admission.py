@@ -1,7 +1,8 @@
 """Is a request served, made to wait, or refused at once?
 
 Somebody who waits is admitted only with a place, memory and a passed shadow validation; once admitted, never refused
-unless the model itself breaks. Best effort is never refused for lateness.
+unless the model itself breaks. Whoever finds no place waits for one that is expected in time (`host.hope`), until it
+comes, or hope or time runs out. Best effort is never refused for lateness, nor because no node is up.
 """
 
 from llmhostd.compute.deadlines import DeadlinePolicy
@@ -9,25 +10,28 @@ from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.actions import HostAction, Refusal
 from llmhostd.domain.request import RequestShape
 from llmhostd.host.fleet import Fleet
+from llmhostd.host.hope import Hopes
 from llmhostd.host.placement import Placement
 from llmhostd.host.refusal import RefusalPolicy, refuse, refuse_for, too_large
 from llmhostd.host.request import LiveRequest
-from llmhostd.host.routing import Routing
+from llmhostd.host.routing import Answer, Routing
 
 
 class Admission:
-    """Answers every arrival in the same step."""
+    """Answers every arrival in the same step: a place, a refusal, or a wait with an end."""
 
     def __init__(
         self,
         fleet: Fleet,
         routing: Routing,
+        hopes: Hopes,
         placement: Placement,
         policy: RefusalPolicy,
         deadlines: DeadlinePolicy,
     ) -> None:
         self._fleet = fleet
         self._routing = routing
+        self._hopes = hopes
         self._placement = placement
         self._policy = policy
         self._deadlines = deadlines
@@ -45,11 +49,43 @@ class Admission:
             self._fleet.requests[shape.id] = request
             self._fleet.waiting.add(request)
             return []
-        answer = self._routing.ask(model, request.load, now, self._fleet.nodes_open())
+        return self._answer(request, now)
+
+    def look_again(self, now: float) -> list[HostAction]:
+        """Look at newcomers who wait, in order of arrival: a place came, or there is none to hope for any more."""
+        actions: list[HostAction] = []
+        for request in self._fleet.waiting.newcomers:
+            actions += self._answer(request, now)
+        return actions
+
+    def _answer(self, request: LiveRequest, now: float) -> list[HostAction]:
+        """Place a newcomer, let it wait, or refuse it."""
+        shape, before = request.load.shape, request.hope
+        model = self._fleet.models[shape.model]
+        excused_s = now - shape.arrived_s if before and before.excused else 0.0
+        answer = self._routing.ask(model, request.load, now, self._fleet.nodes_open(), excused_s)
+        self._fleet.waiting.discard(request)
+        self._fleet.requests[shape.id] = request
         if answer.accepted:
-            self._fleet.requests[shape.id] = request
+            request.hope = None
             return self._placement.place(request, answer.accepted, now)
-        return [refuse_for(answer, shape, self._policy)]
+        hope = self._hopes.of(model, request.load, now)
+        if hope and (before is None or now < before.until_s):
+            request.hope = before or hope
+            self._fleet.waiting.add(request)
+            return []
+        del self._fleet.requests[shape.id]
+        return [self._refusal(answer, shape, now)]
+
+    def _refusal(self, answer: Answer, shape: RequestShape, now: float) -> HostAction:
+        """Say why there is no place, and when there may be one."""
+        if self._fleet.nodes_open():
+            return refuse_for(answer, shape, self._policy)
+        back_at_s = [self._hopes.back_at_s(node, now) for node in self._fleet.nodes.values() if not node.draining]
+        known_s = [at_s - now for at_s in back_at_s if at_s is not None]
+        why = "every node that is up is being drained" if self._fleet.nodes_up() else "no node is up"
+        retry_s = self._policy.bounded_s(min(known_s, default=self._policy.node_down_retry_s))
+        return refuse(shape, Refusal.UNAVAILABLE, why, retry_s)
 
     def _unserved(self, shape: RequestShape, now: float) -> list[HostAction]:
         """Refuse what no search for an instance could help."""
@@ -59,7 +95,4 @@ class Admission:
         if why := model.unloadable(now):
             retry_s = 0.0 if model.quarantined else model.broken_until_s - now
             return [refuse(shape, Refusal.MODEL_BROKEN, why, retry_s)]
-        if not self._fleet.nodes_open():
-            why = "every node that is up is being drained" if self._fleet.nodes_up() else "no node is up"
-            return [refuse(shape, Refusal.UNAVAILABLE, why, self._policy.node_down_retry_s)]
         return []

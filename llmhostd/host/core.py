@@ -1,7 +1,7 @@
 """One box's mind: what is to be done about what happened?
 
 Routing is a table from event to the subsystem that answers it. After every event that may have freed something, those
-who wait are looked at: people who lost their place, then best effort, then warm-ups.
+who wait are looked at: people who lost their place, newcomers, best effort, warm-ups.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,6 +21,7 @@ from llmhostd.host.catalogue import Catalogue
 from llmhostd.host.consolidator import Consolidator
 from llmhostd.host.drain import Drain
 from llmhostd.host.fleet import Fleet
+from llmhostd.host.hope import Hopes
 from llmhostd.host.offers import Offers
 from llmhostd.host.placement import Placement
 from llmhostd.host.policies import HostPolicies
@@ -46,7 +47,9 @@ class HostMind:
         self.drain = Drain(self.fleet, self.routing, self.placement, self.residency)
         self.best_effort = BestEffort(self.fleet, self.routing, self.placement, p.best_effort)
         self.recovery = Recovery(self.fleet, self.routing, self.placement, p.recovery)
-        self.admission = Admission(self.fleet, self.routing, self.placement, p.refusal, p.scheduling.deadlines)
+        hopes = Hopes(self.fleet, self.budget, self.residency, p.hope)
+        deadlines = p.scheduling.deadlines
+        self.admission = Admission(self.fleet, self.routing, hopes, self.placement, p.refusal, deadlines)
         self.catalogue = Catalogue(self.fleet, self.budget, self.residency, self.recovery, p.kv_demand)
         self._answers: dict[type, Callable[[Any, float], list[HostAction]]] = {
             events.ModelAdded: self.catalogue.added,
@@ -54,6 +57,7 @@ class HostMind:
             events.ModelReleased: self.catalogue.released,
             events.WarmUpAsked: self.catalogue.warm_up_asked,
             events.UnloadAsked: self.catalogue.unload_asked,
+            events.MeasureAsked: self.catalogue.measure_asked,
             events.ProfileKnown: self._profile_known,
             events.RequestArrived: self._arrived,
             events.RequestCancelled: self._cancelled,
@@ -70,6 +74,7 @@ class HostMind:
             reports.NodeUp: self.recovery.node_up,
             reports.NodeDown: self.recovery.node_down,
             reports.NodeMemoryReported: self._memory_reported,
+            reports.NodeMemoryChanged: self._memory_changed,
         }
 
     def step(self, event: HostEvent, now: float) -> list[HostAction]:
@@ -91,12 +96,14 @@ class HostMind:
             if node.awaiting:
                 actions += self.residency.proceed(node, now)
         actions += self.recovery.place_stranded(now)
+        actions += self.admission.look_again(now)
         actions += self.drain.go_on(now)
         actions += self.best_effort.dispatch(now)
-        return actions + self.catalogue.warm_up(now)
+        return [*actions, *self.catalogue.warm_up(now), *self.catalogue.measure()]
 
     def _arrived(self, event: events.RequestArrived, now: float) -> list[HostAction]:
-        return self.admission.arrived(event.request, now)
+        # It freed nothing: of those who wait, only best effort may be new.
+        return self.admission.arrived(event.request, now) + self.best_effort.dispatch(now)
 
     def _cancelled(self, event: events.RequestCancelled, now: float) -> list[HostAction]:
         request = self.fleet.requests.get(event.request_id)
@@ -166,6 +173,10 @@ class HostMind:
             actions += self.residency.settle(instance, now, f"{instance.model} was measured")
         return actions + self.recovery.refuse_too_large(now)
 
+    def _memory_changed(self, event: reports.NodeMemoryChanged, now: float) -> list[HostAction]:
+        actions = self.residency.memory_changed(event, now)
+        return actions + self.recovery.refuse_too_large(now)
+
     def _ticked(self, event: events.ClockTicked, now: float) -> list[HostAction]:  # noqa: ARG002 - time is `now`
         self.catalogue.forget_removed()
         return self.consolidator.reclaim(now) + self.residency.look_at_idle(now)
@@ -174,9 +185,9 @@ class HostMind:
 def _frees(event: HostEvent) -> bool:
     """Whether somebody who waits may go on after this.
 
-    Not after an iteration that nobody finished in; and not right after a node gave a request back: what it lacked then
-    it lacks now, and the request would go to and fro.
+    Not after an arrival, nor an iteration that nobody finished in; and not right after a node gave a request back: what
+    it lacked then it lacks now, and the request would go to and fro.
     """
     if isinstance(event, reports.IterationReported):
         return any(row.finish for row in event.rows)
-    return not isinstance(event, reports.RequestReturned | reports.NodeMemoryReported)
+    return not isinstance(event, events.RequestArrived | reports.RequestReturned | reports.NodeMemoryReported)

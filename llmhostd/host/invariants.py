@@ -64,6 +64,8 @@ def _progress(mind: HostMind, request: LiveRequest) -> Iterator[str]:
         yield f"{load.shape.id} has {load.computed_tokens} of {load.context_tokens} context tokens computed"
     if request.submitted and (request.told is None or request.told[1] != request.instance_id):
         yield f"{load.shape.id} runs on {request.instance_id}, but {request.told} was told to run it"
+    if request.hope and request.instance_id:
+        yield f"{load.shape.id} has a place and waits for its first one"
     if request.submitted:
         instance = mind.fleet.instances[request.instance_id] if request.instance_id else None
         if instance is None or instance.state in (ModelState.COLD, ModelState.UNLOADING):

@@ -8,6 +8,7 @@ from llmhostd.consolidation.bin_packing import PackingPolicy
 from llmhostd.consolidation.preemption import PreemptionPolicy
 from llmhostd.host.best_effort import BestEffortPolicy
 from llmhostd.host.budget import BudgetPolicy
+from llmhostd.host.hope import HopePolicy
 from llmhostd.host.offers import RoutingPolicy
 from llmhostd.host.recovery import RecoveryPolicy
 from llmhostd.host.refusal import RefusalPolicy
@@ -26,6 +27,7 @@ class HostPolicies:
     best_effort: BestEffortPolicy = field(default_factory=BestEffortPolicy)
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     refusal: RefusalPolicy = field(default_factory=RefusalPolicy)
+    hope: HopePolicy = field(default_factory=HopePolicy)
     budget: BudgetPolicy = field(default_factory=BudgetPolicy)
     kv_demand: KvDemandPolicy = field(default_factory=KvDemandPolicy)
     shadow: ShadowPolicy = field(default_factory=ShadowPolicy)

@@ -49,6 +49,11 @@ class Recovery:
         node.promised, node.held = Ledger(event.memory_bytes), Ledger(event.memory_bytes)
         node.load.busy_until_s = now
         node.up = True
+        if node.down_since_s is not None:
+            took_s = now - node.down_since_s
+            # Slower counts at once: whoever crashes again and again comes back later each time.
+            node.restart_s = max(took_s, (took_s + (node.restart_s or took_s)) / 2)
+            node.down_since_s = None
         node.caveats = event.caveats
         node.memory = None
         return actions + self.refuse_too_large(now)
@@ -58,6 +63,8 @@ class Recovery:
         node = self._fleet.nodes[event.node_id]
         suspect = self._fleet.instances.get(event.suspect) if event.suspect else None
         model = self._fleet.models.get(suspect.model) if suspect else None
+        if node.up:
+            node.down_since_s = now
         node.up = False
         node.restarts += 1
         node.recent.clear()

@@ -18,7 +18,11 @@ class RefusalPolicy:
     no_memory_retry_s: float = 2.0
     """When memory is held by those who run: nobody knows when they end."""
     node_down_retry_s: float = 2.0
-    """While workers restart."""
+    """While workers start for the first time."""
+
+    def bounded_s(self, retry_s: float) -> float:
+        """Keep Retry-After within its bounds."""
+        return min(max(retry_s, self.least_retry_s), self.most_retry_s)
 
 
 def refuse(request: RequestShape, refusal: Refusal, because: str, retry_after_s: float) -> RefuseRequest:
@@ -49,7 +53,7 @@ def refuse_for(answer: Answer, request: RequestShape, policy: RefusalPolicy) -> 
     return RefuseRequest(
         request_id=request.id,
         refusal=Refusal.OVERLOADED,
-        retry_after_s=min(max(late_s, policy.least_retry_s), policy.most_retry_s),
+        retry_after_s=policy.bounded_s(late_s),
         expected_ttft_s=best.verdict.expected_ttft_s,
         because=best.because,
     )

@@ -1,4 +1,4 @@
-"""What does the host know of one admitted request?"""
+"""What does the host know of one live request?"""
 
 from dataclasses import dataclass
 
@@ -6,9 +6,22 @@ from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.ids import InstanceId, NodeId
 
 
+@dataclass(frozen=True, slots=True)
+class Hope:
+    """Why a newcomer waits for its first place instead of being refused at once."""
+
+    at_s: float
+    """When a place is expected."""
+    until_s: float
+    """Whoever has none by then is refused."""
+    excused: bool
+    """Whether the wait is added to its TTFT SLO, as the wait for a load is."""
+    because: str
+
+
 @dataclass(slots=True)
 class LiveRequest:
-    """One admitted request. `load` is also in the mirror of the instance that it is assigned to."""
+    """One request that was not refused. `load` is also in the mirror of the instance that it is assigned to."""
 
     load: RequestLoad
     instance_id: InstanceId | None = None
@@ -18,6 +31,8 @@ class LiveRequest:
     told: tuple[NodeId, InstanceId] | None = None
     """Who was last told to run it. Only what they report of it counts, even after it lost its place there, until
     somebody else is told: the shells keep the same rule, so that all speak of the same tokens."""
+    hope: Hope | None = None
+    """Of a newcomer that waits for its first place, and may still be refused; None: it was admitted."""
     because: str = ""
     """Why it was assigned to this instance."""
     moves: int = 0

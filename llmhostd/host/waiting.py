@@ -51,27 +51,30 @@ class ArrivalQueue:
 
 
 class Waiting:
-    """Every admitted request without a place is in exactly one of two."""
+    """Every live request without a place is in exactly one of three."""
 
     def __init__(self) -> None:
         self.stranded = ArrivalQueue()
         """People who lost their place."""
+        self.newcomers = ArrivalQueue()
+        """People who never had one, and may hope for it."""
         self.best_effort: dict[ModelName, ArrivalQueue] = {}
         """Work that nobody waits for; no queue is empty."""
 
     def __len__(self) -> int:
-        return len(self.stranded) + sum(map(len, self.best_effort.values()))
+        return len(self.stranded) + len(self.newcomers) + sum(map(len, self.best_effort.values()))
 
     def add(self, request: LiveRequest) -> None:
         """Let a request wait for its next place."""
         if request.load.latency_sensitive:
-            self.stranded.add(request)
+            (self.newcomers if request.hope else self.stranded).add(request)
         else:
             self.best_effort.setdefault(request.load.shape.model, ArrivalQueue()).add(request)
 
     def discard(self, request: LiveRequest) -> None:
         """Take a request out, wherever it is."""
         self.stranded.discard(request)
+        self.newcomers.discard(request)
         queue = self.best_effort.get(request.load.shape.model)
         if queue is not None and queue.discard(request) and not queue:
             del self.best_effort[request.load.shape.model]
@@ -79,9 +82,9 @@ class Waiting:
     def places_of(self, request: LiveRequest) -> int:
         """How often a request is in here; for checking that it is once at most."""
         queue = self.best_effort.get(request.load.shape.model, ())
-        return (request in self.stranded) + (request in queue)
+        return (request in self.stranded) + (request in self.newcomers) + (request in queue)
 
     def of(self, model: ModelName) -> list[LiveRequest]:
         """Who waits for a model, people first."""
-        people = [each for each in self.stranded if each.load.shape.model == model]
+        people = [each for each in (*self.stranded, *self.newcomers) if each.load.shape.model == model]
         return [*people, *self.best_effort.get(model, ())]

@@ -1,5 +1,6 @@
 """Is a request served, made to wait, or refused at once?"""
 
+import pytest
 from boxes import MIB, SLO, Box, kinds, model, node, only, profile, row, shape
 
 from llmhostd.domain import events, reports
@@ -7,6 +8,7 @@ from llmhostd.domain.actions import Refusal, RefuseRequest
 from llmhostd.domain.commands import LoadInstance, SubmitRequest
 from llmhostd.domain.model import ModelState, Slo
 from llmhostd.domain.request import Tier
+from llmhostd.host.core import HostMind
 
 
 def test_a_cold_model_is_loaded_and_the_wait_is_not_held_against_it():
@@ -59,10 +61,11 @@ def test_an_unknown_or_removed_model_is_not_served():
     assert only(RefuseRequest, box.ask("wren")).refusal is Refusal.MODEL_BROKEN
 
 
-def test_without_a_node_people_are_refused():
-    box = Box()
-    box(reports.NodeDown(node_id="cpu0", suspect=None, because="killed by signal 9"))
-    assert only(RefuseRequest, box.ask()).refusal is Refusal.UNAVAILABLE
+def test_before_a_node_was_ever_up_people_are_refused():
+    mind = HostMind([node()])
+    mind.step(events.ModelAdded(spec=model("wren")), 0.0)
+    refusal = only(RefuseRequest, mind.step(events.RequestArrived(request=Box().shape_of()), 0.0))
+    assert (refusal.refusal, refusal.retry_after_s) == (Refusal.UNAVAILABLE, 2.0)
 
 
 def test_what_never_fits_is_refused_for_good():
@@ -72,10 +75,52 @@ def test_what_never_fits_is_refused_for_good():
     assert "never fits" in refusal.because
 
 
-def test_what_fits_only_on_a_node_that_is_down_is_refused_for_now():
+def test_what_fits_only_on_a_node_that_is_down_waits_for_it_and_no_longer():
     box = Box(node("cpu0", 256), node("cpu1", 4096))
     box(reports.NodeDown(node_id="cpu1", suspect=None, because="killed"))
-    assert only(RefuseRequest, box.ask()).refusal is Refusal.NO_MEMORY
+    assert box.ask() == []
+    assert box.tick(4.9) == []
+    refusal = only(RefuseRequest, box.tick(0.2))
+    assert refusal.refusal is Refusal.NO_MEMORY
+    assert not box.mind.fleet.requests
+
+
+def test_who_waited_for_a_restart_is_not_late_for_it():
+    box = Box()
+    box(reports.NodeDown(node_id="cpu0", suspect=None, because="killed"))
+    assert box.ask() == []
+    submit = only(SubmitRequest, box(reports.NodeUp(node_id="cpu0", memory_bytes=4096 * MIB), 2.5))
+    assert submit.request.grace_s == pytest.approx(2.5 + 0.5)
+
+
+def test_a_node_that_takes_long_to_come_back_is_not_waited_for():
+    box = Box()
+    down = reports.NodeDown(node_id="cpu0", suspect=None, because="killed")
+    box(down)
+    box(reports.NodeUp(node_id="cpu0", memory_bytes=4096 * MIB), 30.0)
+    box(down, 1.0)
+    refusal = only(RefuseRequest, box.ask())
+    assert (refusal.refusal, refusal.retry_after_s) == (Refusal.UNAVAILABLE, 30.0)
+    # It learns: half of what it took before, and half of what it took now.
+    box(reports.NodeUp(node_id="cpu0", memory_bytes=4096 * MIB), 1.0)
+    box(down, 1.0)
+    assert only(RefuseRequest, box.ask()).retry_after_s == pytest.approx(15.5)
+
+
+def test_best_effort_waits_for_a_node_however_long_it_is_down():
+    box = Box()
+    box(reports.NodeDown(node_id="cpu0", suspect=None, because="killed"))
+    assert box.ask(tier=Tier.BEST_EFFORT) == []
+    assert box.tick(500.0) == []
+    assert only(SubmitRequest, box(reports.NodeUp(node_id="cpu0", memory_bytes=4096 * MIB))).request.id == "req-1"
+
+
+def test_a_caller_who_waits_for_a_restart_may_leave():
+    box = Box()
+    box(reports.NodeDown(node_id="cpu0", suspect=None, because="killed"))
+    box.ask()
+    assert box(events.RequestCancelled(request_id="req-1")) == []
+    assert not box.mind.fleet.requests
 
 
 def test_memory_that_others_use_is_not_taken_from_them():
