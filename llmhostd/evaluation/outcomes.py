@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from llmhostd.domain.hardware import NodeKind
 from llmhostd.simulator.assumptions import Assumptions
 from llmhostd.simulator.experiment import Experiment
 from llmhostd.simulator.outcome import Outcome
@@ -128,9 +127,3 @@ def gap_sentence(outcomes: Outcomes, experiments: Iterable[Experiment]) -> str:
         f"Between two tokens of one stream {known[0][0].policy} lets at most {allowed_s:g} s pass at the 99th "
         f"percentile at {held} of {len(known)} points; the worst is {worst:.1f} s."
     )
-
-
-def used_nodes(outcome: Outcome) -> str:
-    """`3.98 CPU, 0.90 GPU`."""
-    return ", ".join(f"{measure(outcome):.2f} {kind.upper()}" for measure, kind in
-                     ((cpus, NodeKind.CPU), (gpus, NodeKind.GPU)))  # fmt: skip

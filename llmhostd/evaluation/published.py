@@ -32,16 +32,6 @@ PAPER: dict[Key, Figures] = {
     ("sllm", "3b", 32): Figures(gpus_used=3.2),
 }
 
-PAPER_DISAGGREGATED: dict[Key, Figures] = {
-    # Table III, disaggregated
-    ("sllm+c+s", "7b", 32): Figures(slo_rate=0.93, gpus_used=3.0),
-    ("sllm+c+s", "7b", 64): Figures(slo_rate=0.70, gpus_used=3.9),
-    ("sllm+c+s", "7b", 128): Figures(slo_rate=0.35, gpus_used=4.0),
-    ("slinfer", "7b", 32): Figures(slo_rate=0.99, gpus_used=1.0),
-    ("slinfer", "7b", 64): Figures(slo_rate=0.98, gpus_used=2.9),
-    ("slinfer", "7b", 128): Figures(slo_rate=0.69, gpus_used=4.0),
-}
-
 REIMPLEMENTED: dict[Key, Figures] = {
     ("slinfer", "3b", 32): Figures(slo_rate=0.993, gpus_used=0.03),
     ("slinfer", "3b", 64): Figures(slo_rate=0.996, gpus_used=0.9),

@@ -23,7 +23,7 @@ from llmhostd.evaluation.parts import (
     watermarked,
 )
 from llmhostd.evaluation.points import Point, Points, slug
-from llmhostd.evaluation.published import KV_SCALING_SHARE, PAPER, PAPER_DISAGGREGATED, REIMPLEMENTED
+from llmhostd.evaluation.published import KV_SCALING_SHARE, PAPER, REIMPLEMENTED
 from llmhostd.simulator.assumptions import Assumptions
 from llmhostd.simulator.experiment import Experiment
 from llmhostd.simulator.outcome import Outcome, Percentiles, PerKind, TwoPercentiles
@@ -167,6 +167,6 @@ def test_a_duel_counts_only_where_the_other_falls_short() -> None:
 
 def test_published_figures_are_of_points_that_are_computed() -> None:
     computed = {(each.policy, each.size, each.models) for each in parts()["grid"].experiments}
-    assert {*PAPER, *PAPER_DISAGGREGATED, *REIMPLEMENTED} <= computed
+    assert {*PAPER, *REIMPLEMENTED} <= computed
     assert set(KV_SCALING_SHARE) <= set(WATERMARKS)
     assert set(MEANING) <= set(Assumptions.__struct_fields__)
