@@ -15,7 +15,7 @@ from llmhostd.compute.estimator import ProfiledEstimator
 from llmhostd.daemon.nodes import has_bf16
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.model import ModelSpec
-from llmhostd.domain.profile import Profile
+from llmhostd.domain.profile import LatencyModel, Profile
 from llmhostd.state.database import open_database
 from llmhostd.state.lock import own_state
 from llmhostd.state.models import RegisteredModel, spec_of
@@ -67,11 +67,15 @@ def _verify(place: Place, names: Sequence[str], loads: int, seed: int) -> None:
             )
     config = config_of(place)
     table = plain_table("MODEL", "KIND", "LOADS", "MEAN RELATIVE ERROR", "P90", "MAX", "MEAN BIAS")
+    compared = []
     for spec, path in chosen(place, names):
-        deviations = verify_here(config, spec, path, loads, seed)
+        measured, deviations = verify_here(config, spec, path, loads, seed)
+        compared.append(f"{spec.name}: {_compared(measured)}")
         for kind in Kind:
             table.add_row(str(spec.name), kind.value, *_figures([one for one in deviations if one.load.kind is kind]))
     console().print(table)
+    for line in compared:
+        console().print(line)
 
 
 def chosen(place: Place, names: Sequence[str]) -> list[tuple[ModelSpec, Path]]:
@@ -102,7 +106,8 @@ def _show(place: Place, daemon: DaemonClient | None) -> None:
         console().print("nothing is measured yet: the daemon does it when a model is first asked for, or name a MODEL")
         return
     names = _names_by_shape(place, known)
-    table = plain_table("SHAPE", "MODELS", "HARDWARE", "PREFILL 512", "DECODE x1", "DECODE x16", "LOAD", "FIRST RUN")
+    table = plain_table("SHAPE", "MODELS", "HARDWARE", "PREFILL 512", "DECODE x1", "DECODE x16", "LOAD", "FIRST RUN",
+                        "PREDICTED BY")  # fmt: skip
     for one in profiles:
         table.add_row(*_row(one, names.get(one.shape_key, [])))
     console().print(table)
@@ -124,7 +129,18 @@ def _row(one: Profile, names: Sequence[str]) -> tuple[str, ...]:
     return (
         one.shape_key, ", ".join(names), one.hardware_key, f"{512 / prefill_s:,.0f} tok/s", f"{single_s * 1e3:.1f} ms",
         f"{batch_s * 1e3:.1f} ms", spell_seconds(one.load_s), spell_seconds(one.first_run_s),
+        _compared(one),
     )  # fmt: skip
+
+
+def _compared(one: Profile) -> str:
+    """Which model of latency is used, and how far both were off."""
+    if one.interpolation_error is None or one.modules_error is None:
+        return one.latency_model.value
+    errors = {LatencyModel.INTERPOLATION: one.interpolation_error, LatencyModel.MODULES: one.modules_error}
+    other = next(model for model in LatencyModel if model is not one.latency_model)
+    used = f"{one.latency_model.value}, {errors[one.latency_model]:.1%} off"
+    return f"{used} ({other.value}: {errors[other]:.1%})"
 
 
 def _figures(deviations: Sequence[Deviation]) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def measure_here(config: Config, spec: ModelSpec, path: Path) -> tuple[Hosted, P
     return hosted, profile
 
 
-def verify_here(config: Config, spec: ModelSpec, path: Path, each: int, seed: int) -> list[Deviation]:
+def verify_here(config: Config, spec: ModelSpec, path: Path, each: int, seed: int) -> tuple[Profile, list[Deviation]]:
     """Measure a fresh profile, then run `each` random loads of every kind against its predictions."""
     hosted, profile = measure_here(config, spec, path)
     loads = random_loads(seed, each, spec.shape.architecture.max_context_tokens)
@@ -44,7 +44,7 @@ def verify_here(config: Config, spec: ModelSpec, path: Path, each: int, seed: in
         measurement = Measurement(hosted.running, MeasurePolicy())
         deviations = verify(measurement, ProfiledEstimator(profile), loads, lambda: bars.advance(bar))
     hosted.take_apart(hosted.state).unload()
-    return deviations
+    return profile, deviations
 
 
 def measure_there(daemon: DaemonClient, names: Sequence[str]) -> None:

@@ -28,22 +28,30 @@ def largest_chunk(
 ) -> int:
     """Return the largest chunk whose iteration takes at most `within_s`; 0 when not even the least one does.
 
-    `seconds_of(chunk)` never falls; so binary search finds the limit. A chunk ends at the end of the prompt or, where
-    that does not fit, at a block's end. `past` tokens are computed already, `pending` are not.
+    `seconds_of(chunk)` never falls, so that the limit lies between a chunk that fits and one that does not. It is
+    looked for where a straight line between the two crosses `within_s`: each look costs a prediction. A chunk ends at
+    the end of the prompt or, where that does not fit, at a block's end. `past` tokens are computed already, `pending`
+    are not.
     """
     if pending <= budget and seconds_of(pending) <= within_s:
         return pending
     least = least_chunk(pending=pending, past=past, policy=policy, block_tokens=block_tokens)
-    if least > budget or seconds_of(least) > within_s:
+    if least > budget or (low_s := seconds_of(least)) > within_s:
         return 0
     align = policy.align_tokens or block_tokens
     low, high = (past + least) // align, (past + min(pending, budget)) // align
-    while low < high:
-        middle = (low + high + 1) // 2
-        if seconds_of(middle * align - past) <= within_s:
-            low = middle
+    if low >= high:
+        return low * align - past
+    if (high_s := seconds_of(high * align - past)) <= within_s:
+        return high * align - past
+    while high - low > 1:
+        step = int((within_s - low_s) / (high_s - low_s) * (high - low))
+        middle = low + min(max(step, 1), high - low - 1)
+        middle_s = seconds_of(middle * align - past)
+        if middle_s <= within_s:
+            low, low_s = middle, middle_s
         else:
-            high = middle - 1
+            high, high_s = middle, middle_s
     return low * align - past
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from llmhostd.compute.model_choice import choose
 from llmhostd.domain.commands import LoadInstance
 from llmhostd.domain.ids import HardwareKey, InstanceId, NodeId, RequestId
 from llmhostd.domain.model import ModelState
@@ -121,7 +122,7 @@ class Hosted:
         measurement.sample()
         if not measurement.stage_ended:
             return None
-        return Profile(
+        profile = Profile(
             shape_key=self.command.shape.key,
             hardware_key=hardware_key,
             prefill=tuple(measurement.prefill),
@@ -131,7 +132,10 @@ class Hosted:
             resident_bytes=self.running.instance.held_bytes(),
             warm_bytes=self.warm_bytes,
             token_step=self.running.instance.token_step,
+            dense=measurement.dense.samples if measurement.complete else (),
+            checks=tuple(measurement.checks),
         )
+        return choose(profile)
 
     def gone(self, node_id: NodeId) -> InstanceReported:
         """It is as good as gone, and why."""

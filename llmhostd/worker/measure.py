@@ -10,8 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
-from llmhostd.compute.profile_grid import GridPoint, PrefillPoint, grid_for
-from llmhostd.domain.profile import DecodeSample, PrefillSample
+import msgspec
+
+from llmhostd.compute.dense_sampler import DenseSampler
+from llmhostd.compute.model_choice import check_loads
+from llmhostd.compute.profile_grid import GridPoint, GridPolicy, PrefillPoint, grid_for
+from llmhostd.domain.profile import CheckSample, DecodeSample, PrefillSample
 from llmhostd.engines.batch import Part, flatten
 from llmhostd.engines.runner import Runner
 from llmhostd.node.kv_pools import MEASURING_KV_BYTES
@@ -41,35 +45,61 @@ class Measurement:
         self._points: tuple[GridPoint, ...] = (*grid.coarse, *grid.fine)
         self.prefill: list[PrefillSample] = []
         self.decode: list[DecodeSample] = []
+        longest = runner.instance.shape.architecture.max_context_tokens
+        self.dense = DenseSampler(min(GridPolicy().most_chunk_tokens, longest))
+        self.checks: list[CheckSample] = []
+        self._to_check = check_loads(runner.instance.shape)
 
     @property
     def done(self) -> int:
         """Samples measured."""
-        return len(self.prefill) + len(self.decode)
+        return self._gridded + len(self.dense.samples) + len(self.checks)
 
     @property
     def total(self) -> int:
-        """Samples of both stages."""
-        return len(self._points)
+        """Samples of all stages, at most."""
+        return len(self._points) + len(self.dense.samples) + self.dense.left + len(self._to_check)
 
     @property
     def stage_ended(self) -> bool:
-        """Whether what was measured so far are full grids."""
-        return self.done == self._coarse or self.complete
+        """Whether what was measured so far are full grids, coarse or fine, or all there is."""
+        gridded = self._gridded in (self._coarse, len(self._points))
+        return self.complete or (gridded and not self.dense.samples)
 
     @property
     def complete(self) -> bool:
         """Whether nothing is left to measure."""
-        return self.done == self.total
+        return len(self.checks) == len(self._to_check)
+
+    @property
+    def _gridded(self) -> int:
+        return len(self.prefill) + len(self.decode)
 
     def sample(self) -> None:
-        """Measure the next point. Raises EngineError as the engine does, or when requests own all KV there is."""
-        point = self._points[self.done]
+        """Measure what is next: a point of the grids, a step of the dense modules, a check.
+
+        Raises EngineError as the engine does, or when requests own all KV there is.
+        """
+        if self._gridded < len(self._points):
+            self._sample_grid(self._points[self._gridded])
+        elif (tokens := self.dense.wanted()) is not None:
+            self.dense.learned(tokens, self._median_s([(0, tokens)]))
+        else:
+            self._check(self._to_check[len(self.checks)])
+
+    def _check(self, load: CheckSample) -> None:
+        rows = [(past, chunk) for chunk, past in load.prefill] + [(max(load.context_tokens - 1, 0), 1)] * load.batch
+        self.checks.append(msgspec.structs.replace(load, seconds=self._median_s(rows)))
+
+    def _median_s(self, rows: Sequence[tuple[int, int]]) -> float:
+        return median_low(self.time_rows(rows, self._policy.repeats, self._policy.enough_s))
+
+    def _sample_grid(self, point: GridPoint) -> None:
         if isinstance(point, PrefillPoint):
             rows = [(point.past_tokens, point.chunk_tokens)]
         else:
             rows = [(point.context_tokens - 1, 1)] * point.batch
-        seconds = median_low(self.time_rows(rows, self._policy.repeats, self._policy.enough_s))
+        seconds = self._median_s(rows)
         if isinstance(point, PrefillPoint):
             chunk, past = point.chunk_tokens, point.past_tokens
             self.prefill.append(PrefillSample(chunk_tokens=chunk, past_tokens=past, seconds=seconds))

@@ -1,4 +1,4 @@
-"""The chunk is the largest that fits; found by binary search, checked by trying all."""
+"""The chunk is the largest that fits; checked by trying all."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -59,11 +59,14 @@ def test_two_models_answer_and_an_unmeasured_one_is_measured_first(tmp_path: Pat
             first_of_b = next(one for one in box.all(IterationReported) if one.instance_id == "b")
             assert box.heard.index(measured) < box.heard.index(first_of_b)
             await box.until(lambda: (last := box.all(ProfileProgressed)[-1]).done == last.total)
-            await box.until(lambda: len(measured_b()) >= 2)
-            complete = measured_b()[1]
-            assert len(complete.profile.prefill) + len(complete.profile.decode) == box.all(ProfileProgressed)[-1].total
-            assert complete.profile.first_run_s >= 0
-            assert complete.profile.warm_bytes < complete.profile.resident_bytes
+            await box.until(lambda: len(measured_b()) >= 3)
+            coarse, fine, complete = (one.profile for one in measured_b())
+            assert len(coarse.prefill) < len(fine.prefill) == len(complete.prefill)
+            samples = (complete.prefill, complete.decode, complete.dense, complete.checks)
+            assert sum(map(len, samples)) == box.all(ProfileProgressed)[-1].total
+            assert complete.interpolation_error is not None
+            assert complete.first_run_s >= 0
+            assert complete.warm_bytes < complete.resident_bytes
 
     asyncio.run(scenario())
 

@@ -1,0 +1,85 @@
+"""How long does an iteration take, going by the samples nearest to it? (SLINFER §VI-B.)"""
+
+from collections.abc import Mapping
+
+from llmhostd.compute.interpolation import MonotoneGrid
+from llmhostd.domain.errors import OperatorError
+from llmhostd.domain.profile import Profile
+
+
+class Interpolated:
+    """Interpolates the two grids of a profile.
+
+    A mixed iteration is its dense part (all its tokens together, from the prefill grid) plus what attention adds for
+    each chunk's past and for the decodes' contexts: OmniServe's f_D + f_PA + f_DA (§3.3.1), read off the grids. A lone
+    prefill chunk and a pure decode batch are exactly the grids.
+    """
+
+    __slots__ = ("_decode", "_decode_attention", "_last_decodes", "_prefill", "_prefill_attention", "_token_step")
+
+    def __init__(self, profile: Profile) -> None:
+        """Prepare lookups. Raises OperatorError when the profile is not two full grids of positive times."""
+        prefill = {(s.chunk_tokens, s.past_tokens): s.seconds for s in profile.prefill}
+        decode = {(s.batch, s.context_tokens): s.seconds for s in profile.decode}
+        self._prefill = _grid(profile, "prefill", "chunk", "past", prefill)
+        self._decode = _grid(profile, "decode", "batch", "context", decode)
+        self._prefill_attention = _growth_along_y(self._prefill, prefill)
+        self._decode_attention = _growth_along_y(self._decode, decode)
+        self._token_step = profile.token_step
+        self._last_decodes = (0, 0, 0.0, 0.0)
+        """(batch, context, seconds, seconds of attention): chunks are tried one after another beside the same."""
+
+    def seconds(
+        self,
+        prefill: tuple[tuple[int, int], ...],
+        batch: int,
+        context: int,
+        prefill_factor: float = 1.0,
+        decode_factor: float = 1.0,
+    ) -> float:
+        """Seconds of prefill chunks (chunk, past) and a decode batch with its mean context, each times its factor."""
+        if not prefill:
+            return self._decode.at(batch, context) * decode_factor if batch > 0 else 0.0
+        tokens, attention_s, alone_s = max(batch, 0), 0.0, 0.0
+        for chunk, past in prefill:
+            tokens += chunk
+            if past > 0:
+                attention_s += self._prefill_attention.at(chunk, past)
+            alone_s = max(alone_s, self._prefill.at(padded(chunk, self._token_step), past))
+        if batch <= 0 and len(prefill) == 1:
+            return alone_s * prefill_factor
+        dense_s = self._prefill.at(padded(tokens, self._token_step), 0)
+        seconds = max(dense_s + attention_s, alone_s) * prefill_factor
+        if batch <= 0:
+            return seconds
+        if self._last_decodes[:2] != (batch, context):
+            at = (batch, context)
+            self._last_decodes = (*at, self._decode.at(*at), self._decode_attention.at(*at))
+        _, _, decode_s, decode_attention_s = self._last_decodes
+        return max(seconds + decode_attention_s * decode_factor, decode_s * decode_factor)
+
+
+def padded(tokens: int, step: int) -> int:
+    """Return how many tokens an engine computes when asked for so many (`Profile.token_step`)."""
+    return tokens if tokens <= step else -(-tokens // step) * step
+
+
+def _grid(profile: Profile, table: str, x: str, y: str, points: Mapping[tuple[int, int], float]) -> MonotoneGrid:
+    """Build one table, or say which sample is wrong."""
+    who = f"profile of {profile.shape_key} on {profile.hardware_key}: {table}"
+    if not points:
+        raise OperatorError(f"{who} has no samples; measure it again")
+    for (x_at, y_at), seconds in points.items():
+        if not 0.0 < seconds < float("inf"):
+            raise OperatorError(f"{who} sample {x} {x_at}, {y} {y_at} took {seconds} s; measure it again")
+    try:
+        return MonotoneGrid(points)
+    except KeyError as missing:
+        x_at, y_at = missing.args[0]
+        raise OperatorError(f"{who} has no sample for {x} {x_at}, {y} {y_at}; measure it again") from None
+
+
+def _growth_along_y(grid: MonotoneGrid, points: Mapping[tuple[int, int], float]) -> MonotoneGrid:
+    """What attention adds: seconds above those of the least past (or context) in the same row."""
+    least = min(y for _, y in points)
+    return MonotoneGrid({(x, y): grid.at(x, y) - grid.at(x, least) for x, y in points})
