@@ -51,8 +51,9 @@ class Decodes:
 
     def add(self, request: RequestLoad) -> None:
         """Count one in."""
-        tpot_s, said, deadline_s = request.shape.slo.tpot_s, request.tokens_out, request.deadline_s
-        ends_in, began_s = request.shape.max_tokens - said, request.pace_began_s
+        shape, said = request.shape, request.tokens_out
+        tpot_s, ends_in = shape.slo.tpot_s, shape.max_tokens - said
+        began_s, gap_s = request.pace_began_s, request.longest_gap_s
         if not self.requests:
             self.tpot_s, self.ends_in_tokens = tpot_s, ends_in
         elif tpot_s != self.tpot_s:
@@ -60,10 +61,13 @@ class Decodes:
         if began_s + tpot_s * said < self.began_s + self.tpot_s * self.said_tokens:
             self.began_s, self.said_tokens = began_s, said
         self.requests.append(request)
-        self.context_tokens += request.shape.prompt_tokens + said
-        self.deadline_s = min(self.deadline_s, deadline_s)
-        self.gap_s = min(self.gap_s, request.longest_gap_s)
-        self.ends_in_tokens = min(self.ends_in_tokens, ends_in)
+        self.context_tokens += shape.prompt_tokens + said
+        if (deadline_s := request.due_s(began_s, gap_s)) < self.deadline_s:
+            self.deadline_s = deadline_s
+        if gap_s < self.gap_s:
+            self.gap_s = gap_s
+        if ends_in < self.ends_in_tokens:
+            self.ends_in_tokens = ends_in
 
     @property
     def due(self) -> Due:

@@ -103,13 +103,20 @@ class Agenda:
         return self._prefills.first(now)
 
     def slack_s(
-        self, now: float, policy: HeadroomPolicy, *, but: InstanceId | None = None, strict: bool = False
+        self,
+        now: float,
+        policy: HeadroomPolicy,
+        *,
+        but: InstanceId | None = None,
+        strict: bool = False,
+        enough_s: float = -NEVER_S,
     ) -> float:
         """How long the device may be busy with anything else before a latency-sensitive request is late.
 
         By earliest deadline first: at each deadline, what is left after all work that is due until then. Decode
         batches come round every TPOT (taken as a steady share, which errs to the safe side). Requests that would be
-        late even if served at once limit nobody, and instances that still load are left out, unless `strict`.
+        late even if served at once limit nobody, and instances that still load are left out, unless `strict`. Anything
+        below `enough_s` is only known to be below it.
         """
         self._refresh()
         slack_s, fixed_s, share = NEVER_S, policy.reserve_s, 0.0
@@ -123,6 +130,8 @@ class Agenda:
                 left_s = headroom_s - fixed_s - share * headroom_s
                 if left_s < slack_s:
                     slack_s = left_s
+                    if slack_s < enough_s:
+                        return slack_s
             if own_share:
                 share += own_share
                 fixed_s -= own_share * headroom_s

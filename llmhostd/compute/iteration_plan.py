@@ -186,7 +186,7 @@ def _early_first_token(urgent: Demand, agenda: Agenda, now: float, policy: Sched
         least_s = demand.least_early_s = _least_early_s(demand, policy)
     if own_s <= 0.0 or own_s < least_s:
         return None
-    within_s = min(own_s, agenda.slack_s(now, policy.headroom, but=demand.instance.id))
+    within_s = min(own_s, agenda.slack_s(now, policy.headroom, but=demand.instance.id, enough_s=least_s))
     if within_s <= 0.0 or within_s < least_s:
         return None
     plan = plan_for(demand, agenda, now, policy)

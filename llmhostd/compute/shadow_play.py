@@ -107,7 +107,9 @@ class Play:
 
         By earliest deadline first; or else, when everybody has got one more token since the newcomer got its own.
         """
-        return not self._unserved or self._agenda.slack_s(self.now, self._scheduling.headroom, strict=True) >= 0.0
+        if not self._unserved:
+            return True
+        return self._agenda.slack_s(self.now, self._scheduling.headroom, strict=True, enough_s=0.0) >= 0.0
 
     def _finish(self, plan: IterationPlan) -> None:
         instance = self._node.instances[plan.instance_id]

@@ -32,6 +32,8 @@ class RequestLoad:
     """When the last of them came, likewise."""
     deadlines: DeadlinePolicy = AS_PROMISED
     """How its promise becomes deadlines."""
+    joined_s: float = 0.0
+    """When it was assigned to its instance."""
 
     @property
     def context_tokens(self) -> int:
@@ -72,12 +74,16 @@ class RequestLoad:
     @property
     def deadline_s(self) -> float:
         """When the next token is due: by its pace (SLINFER eq. 1), and no later than the longest gap allows."""
-        due_s = self.pace_began_s + self.shape.slo.tpot_s * self.tokens_out
-        if self.tokens_out:
-            last_s = self.shape.last_token_s if self.last_token_s is None else self.last_token_s
-            if last_s is not None:
-                return min(due_s, last_s + self.longest_gap_s)
-        return due_s
+        return self.due_s(self.pace_began_s, self.longest_gap_s)
+
+    def due_s(self, pace_began_s: float, longest_gap_s: float) -> float:
+        """Return `deadline_s` where these two are known."""
+        shape, out = self.shape, self.tokens_out
+        paced_s = pace_began_s + shape.slo.tpot_s * out
+        last_s = shape.last_token_s if self.last_token_s is None else self.last_token_s
+        if not out or last_s is None or last_s + longest_gap_s >= paced_s:
+            return paced_s
+        return last_s + longest_gap_s
 
     def headroom_s(self, now: float) -> float:
         """How long the next token can wait (SLINFER eq. 1)."""
@@ -87,7 +93,7 @@ class RequestLoad:
         """Copy it as if so many more tokens of its context were computed."""
         return RequestLoad(
             self.shape, self.computed_tokens + tokens, self.tokens_out, self.first_token_s, self.last_token_s,
-            self.deadlines,
+            self.deadlines, self.joined_s,
         )  # fmt: skip
 
     def moved_shape(self) -> RequestShape:
