@@ -78,6 +78,15 @@ class BoxGauges(Collector):
         yield _gauge("llmhostd_node_busy", "Share of the last second it computed.", ((n.id, n.busy) for n in nodes))
         yield _gauge("llmhostd_node_restarts", "Worker restarts.", ((n.id, n.restarts) for n in nodes))
         yield _gauge("llmhostd_memory_bytes", "What a node may hold.", ((n.id, n.memory_bytes) for n in nodes))
+        yield _gauge("llmhostd_node_draining", "Whether nothing new goes there.", ((n.id, n.draining) for n in nodes))
+        yield _gauge("llmhostd_budget_bytes", "What a node's worker says it may hold now.",
+                     ((n.id, n.budget_bytes) for n in nodes))  # fmt: skip
+        yield _gauge("llmhostd_promised_bytes", "Once every decision is carried out.",
+                     ((n.id, n.promised_bytes) for n in nodes))  # fmt: skip
+        yield _gauge("llmhostd_held_bytes", "What instances may hold now.", ((n.id, n.held_bytes) for n in nodes))
+        yield _gauge("llmhostd_used_bytes", "Of it: weights and KV in use.", ((n.id, n.used_bytes) for n in nodes))
+        yield _gauge("llmhostd_kv_scaling_seconds", "Spent in resizing KV pools since its worker began.",
+                     ((n.id, n.scaling_s) for n in nodes))  # fmt: skip
         yield _gauge("llmhostd_weights_bytes", "Held beside KV.", ((n.id, n.weights_bytes) for n in nodes))
         yield _gauge("llmhostd_kv_bytes", "KV pools.", ((n.id, n.kv_bytes) for n in nodes))
         yield _gauge("llmhostd_kv_used_bytes", "KV in use.", ((n.id, n.kv_used_bytes) for n in nodes))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import click
 import msgspec
+from llmhostd_tui.memory import Moment
 from llmhostd_tui.words import spell_bytes, spell_rate, spell_seconds, spell_share
 from rich.table import Table
 from rich.text import Text
@@ -47,14 +48,16 @@ def ps(place: Place, as_json: bool) -> None:
 def node_table(nodes: Sequence[NodeSnapshot]) -> Table:
     """Memory and pace of every node."""
     memory_key = "MEMORY  [blue]weights[/] [green]kv used[/] [cyan]kv[/]"
-    table = plain_table("NODE", "", memory_key, "HELD OF", "BUSY", "ITER/S", "TOK/S", "RESTARTS", "")
+    table = plain_table("NODE", "", "KIND", memory_key, "USED", "HELD", "PROMISED", "BUDGET", "BUSY", "ITER/S", "TOK/S",
+                        "RESTARTS", "")  # fmt: skip
     for one in nodes:
         spare = one.kv_bytes - one.kv_used_bytes
         memory = bar([(one.weights_bytes, "blue"), (one.kv_used_bytes, "green"), (spare, "cyan")], one.memory_bytes)
-        held = f"{spell_bytes(one.weights_bytes + one.kv_bytes)} of {spell_bytes(one.memory_bytes)}"
+        now = Moment.of(one)
         table.add_row(
-            one.id, _up(one), memory, held, spell_share(one.busy), spell_rate(one.iterations_per_s),
-            spell_rate(one.tokens_per_s), str(one.restarts), f"profiling {one.profiling}" if one.profiling else "",
+            one.id, _up(one), one.kind, memory, *map(spell_bytes, (now.used, now.held, now.promised, now.budget)),
+            spell_share(one.busy), spell_rate(one.iterations_per_s), spell_rate(one.tokens_per_s), str(one.restarts),
+            f"profiling {one.profiling}" if one.profiling else "",
         )  # fmt: skip
     return table
 
@@ -89,4 +92,6 @@ def _headroom(one: RequestSnapshot) -> Text:
 
 
 def _up(one: NodeSnapshot) -> Text:
+    if one.draining:
+        return Text("draining" if one.up else "down, draining", "yellow")
     return Text("up", "green") if one.up else Text("down", "red")

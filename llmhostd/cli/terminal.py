@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-PIPE_COLUMNS = 200
+PIPE_COLUMNS = 1000
 """What is not a terminal has no width: nothing may be cut there."""
 BAR_CELLS = 24
 

@@ -1,5 +1,6 @@
 """What is the box doing this second? The admin API answers with these, the TUI and `ps` draw them."""
 
+from llmhostd.domain.hardware import NodeKind
 from llmhostd.domain.ids import InstanceId, ModelName, NodeId, RequestId
 from llmhostd.domain.model import ModelState, Slo
 from llmhostd.domain.request import Tier
@@ -51,6 +52,7 @@ class NodeSnapshot(Word):
     """One row of `GET /api/v1/nodes`."""
 
     id: NodeId
+    kind: NodeKind
     engine: str
     hardware: str
     cores: tuple[int, ...]

@@ -40,6 +40,7 @@ def _node(fleet: Fleet, node: NodeRecord, now: float) -> NodeSnapshot:
     measuring = [f"{each.model} {each.measuring}" for each in instances if each.measuring]
     return NodeSnapshot(
         id=node.spec.id,
+        kind=node.spec.kind,
         engine=node.spec.engine,
         hardware=node.spec.hardware_key,
         cores=node.spec.cores,

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from typed_commands import COMMAND, llmhostd, refused
 
@@ -84,7 +85,7 @@ def test_a_misspelt_model_names_the_nearest(served: Served) -> None:
 def test_ps_shows_nodes_and_instances(served: Served) -> None:
     served.typed("run", "tiny-llama", "--max-tokens", "2", "hi")
     shown = served.typed("ps")
-    assert re.search(r"^cpu0 +up ", shown, re.MULTILINE)
+    assert re.search(r"^cpu0 +up +cpu ", shown, re.MULTILINE)
     assert re.search(r"^tiny-llama@cpu0#\d+ +resident ", shown, re.MULTILINE)
     whole = json.loads(served.typed("ps", "--json"))
     assert whole["nodes"][0]["memory_bytes"] == 2 << 30
@@ -112,6 +113,35 @@ def test_models_come_and_go_while_it_runs(served: Served, tiny_models_dir: Path)
 def test_a_profile_is_measured_in_the_daemon_and_shown(served: Served) -> None:
     shown = served.typed("profile", "tiny-qwen3-bf16")
     assert re.search(r"^qwen3-2x64-bf16\S* +tiny-qwen3-bf16 .* tok/s", shown, re.MULTILINE)
+
+
+def test_what_was_measured_is_measured_again(served: Served) -> None:
+    def measured() -> int:
+        (model,) = [one for one in httpx.get(f"{served.url}/api/v1/models").json() if one["name"] == "tiny-llama"]
+        return model["measured"]
+
+    served.typed("profile", "tiny-llama")
+    before = measured()
+    assert before >= 1
+    served.typed("profile", "tiny-llama")
+    assert measured() == before + 1
+
+
+def test_usage_is_counted_and_kept_for_a_daemon_that_is_not_there(served: Served) -> None:
+    served.typed("run", "tiny-llama", "--max-tokens", "2", "hi")
+    shown = served.typed("usage")
+    assert re.search(r"^tiny-llama +[1-9]\d* +\d+ +0 ", shown, re.MULTILINE)
+    rows = json.loads(served.typed("usage", "--per", "day", "--json"))
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", row["day"]) for row in rows)
+    assert "expected a day such as" in refused("--state-dir", served.state, "usage", "--since", "then", status=2)
+
+
+def test_a_drained_node_takes_nothing_until_it_is_given_back(served: Served) -> None:
+    assert "cpu0: drains" in served.typed("drain", "cpu0")
+    assert re.search(r"^cpu0 +draining ", served.typed("ps"), re.MULTILINE)
+    assert "did you mean 'cpu0'?" in refused("--state-dir", served.state, "drain", "cpu", status=2)
+    assert served.typed("drain", "cpu0", "--end") == "cpu0: is used again\n"
+    assert served.typed("run", "tiny-llama", "--max-tokens", "2", "hi")
 
 
 def test_verifying_would_disturb_the_daemon(served: Served) -> None:

@@ -12,6 +12,7 @@ from llmhostd_tui.messages import DaemonLost, DecisionMade, SnapshotArrived
 from llmhostd_tui.picture import Picture
 from llmhostd_tui.screens.details import Details
 from llmhostd_tui.screens.help import Help
+from llmhostd_tui.screens.memory import Memory
 from llmhostd_tui.screens.overview import Overview
 from llmhostd_tui.widgets.table import Table
 
@@ -27,6 +28,7 @@ class Top(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "quit"),
         Binding("p", "pause", "pause"),
+        Binding("m", "memory", "memory"),
         Binding("question_mark", "help", "help", key_display="?"),
     ]
 
@@ -82,6 +84,8 @@ class Top(App[None]):
             return
         self._dirty = False
         self.overview.show(self.shown, paused=self._frozen is not None, unseen=self._unseen)
+        if isinstance(self.screen, Memory) and self.screen.drawable:
+            self.screen.show(self.shown, paused=self._frozen is not None, unseen=self._unseen)
         if isinstance(self.screen, Details) and self.screen.drawable:
             self.screen.show(self.shown)
 
@@ -100,6 +104,11 @@ class Top(App[None]):
         """Say what everything means."""
         if not isinstance(self.screen, Help):
             self.push_screen(Help())
+
+    def action_memory(self) -> None:
+        """Show who holds which bytes."""
+        self.push_screen(Memory())
+        self._dirty = True
 
     def on_table_opened(self, message: Table.Opened) -> None:
         """Say more about one thing."""

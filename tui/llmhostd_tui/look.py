@@ -16,6 +16,8 @@ BAD = "#e5727a"
 WEIGHTS = "#6f95cf"
 KV = "#5fb8a6"
 KV_FREE = "#3a6f66"
+PROMISED = "#8a7a4a"
+UNUSED = "#232c36"
 
 THEME = Theme(
     name="llmhostd",

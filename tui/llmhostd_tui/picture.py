@@ -10,6 +10,7 @@ from llmhostd.domain.model import ModelState
 from llmhostd.domain.request import Tier
 from llmhostd.domain.snapshot import Decision, HostSnapshot, ModelSnapshot, RequestSnapshot
 from llmhostd_tui.client import Lost, Snapshot
+from llmhostd_tui.memory import MemoryHistory
 
 RATE_WINDOW_S = 10.0
 HISTORY = 120
@@ -47,6 +48,7 @@ class Picture:
     """Failed ones since the last answer."""
     totals: deque[tuple[float, HostSnapshot]] = field(default_factory=deque)
     tokens_per_s: dict[NodeId, deque[float]] = field(default_factory=dict)
+    memory: MemoryHistory = field(default_factory=MemoryHistory)
     decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=DECISIONS))
     """Newest first; without iterations."""
     iterations: deque[Decision] = field(default_factory=lambda: deque(maxlen=ITERATIONS))
@@ -63,6 +65,7 @@ class Picture:
             self.totals.popleft()
         for node in snapshot.nodes:
             self.tokens_per_s.setdefault(node.id, deque(maxlen=HISTORY)).append(node.tokens_per_s)
+        self.memory.hear(snapshot.taken_s, snapshot.nodes)
 
     def hear_lost(self, lost: Lost) -> None:
         """The daemon did not answer; what was known stays, and is old."""
@@ -88,6 +91,7 @@ class Picture:
             self,
             totals=deque(self.totals),
             tokens_per_s=histories,
+            memory=self.memory.copy(),
             decisions=deque(self.decisions, maxlen=DECISIONS),
             iterations=deque(self.iterations, maxlen=ITERATIONS),
         )
@@ -138,6 +142,11 @@ def _troubles_of(snapshot: Snapshot) -> list[Trouble]:
         )
         for node in snapshot.nodes
         if not node.up
+    ]
+    found += [
+        Trouble(Severity.DEGRADED, f"node {node.id} drains: nothing new goes there (llmhostd drain {node.id} --end)")
+        for node in snapshot.nodes
+        if node.draining
     ]
     found += [
         Trouble(Severity.DEGRADED, f"model {model.name} is quarantined: {model.because}")

@@ -20,11 +20,13 @@ KEYS = (
     ("enter", "all that is known of the chosen row, and what was decided about it"),
     ("/", "show only decisions with these words; -word hides; esc clears"),
     ("i", "show or hide iterations among the decisions; ten a second and node are told, the last is at its node"),
+    ("m", "memory of every node over the last minutes, and of every instance; m or esc goes back"),
     ("p", "freeze the screen; what happens meanwhile is kept"),
     ("q", "quit"),
 )
 MEANINGS = (
     ("headroom", "how long a request's next token can wait before its SLO is missed; half a bar is one TTFT SLO"),
+    ("held", "what a node's instances may hold now; promised: once every decision that was taken is carried out"),
     ("late", "the next token is due already"),
     ("nobody waits", "best effort (service_tier flex): runs in what is left, has no SLO"),
     ("moves", "how often a request went elsewhere with its prompt and the tokens it had streamed"),

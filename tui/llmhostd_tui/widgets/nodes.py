@@ -36,7 +36,8 @@ class NodeRow:
 
 def _name(row: NodeRow, width: int) -> Text:
     del width
-    return Text.assemble(("● ", look.GOOD) if row.node.up else ("✗ ", look.BAD), row.node.id)
+    mark = ("✗ ", look.BAD) if not row.node.up else ("◌ ", look.WARN) if row.node.draining else ("● ", look.GOOD)
+    return Text.assemble(mark, row.node.id)
 
 
 def _busy(row: NodeRow, width: int) -> Text:
@@ -73,7 +74,12 @@ def _iterations(row: NodeRow, width: int) -> Text:
 
 def _hardware(row: NodeRow, width: int) -> Text:
     del width
-    return Text(f"{row.node.engine}, {len(row.node.cores)} cores, {row.node.hardware}", look.DIM)
+    node = row.node
+    return Text(f"{node.kind}, {node.engine}, {_cores(len(node.cores))}, {node.hardware}", look.DIM)
+
+
+def _cores(count: int) -> str:
+    return "1 core" if count == 1 else f"{count} cores"
 
 
 class Nodes(Table[NodeRow]):
@@ -102,13 +108,17 @@ class Nodes(Table[NodeRow]):
         """Say what it does."""
         if not thing.node.up:
             return Text("  restarting its worker", look.BAD)
-        return _measuring(thing.node) or _running(thing)
+        return _measuring(thing.node) or _running(thing) or _draining(thing.node)
 
 
 def _running(row: NodeRow) -> Text | None:
     if row.running is None or not row.node.busy:
         return None
     return Text.assemble(("  runs ", look.DIM), row.running.subject, (f"  {row.running.because}", look.DIM))
+
+
+def _draining(node: NodeSnapshot) -> Text | None:
+    return Text("  drains: nothing new goes there", look.WARN) if node.draining else None
 
 
 def _measuring(node: NodeSnapshot) -> Text | None:
