@@ -23,6 +23,10 @@ class ConfigFields:
         """Whether the field is there and not null."""
         return self._values.get(field) is not None
 
+    def names(self) -> tuple[str, ...]:
+        """Return the names of its fields, in their order."""
+        return tuple(self._values)
+
     def _get(self, field: str) -> Any:
         value = self._values.get(field)
         if value is None:

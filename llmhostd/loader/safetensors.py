@@ -76,7 +76,7 @@ class Checkpoint:
         self.architecture = description.architecture
         self.quantization = description.quantization
         self.weights = description.weights
-        self._maps = {file: _map(file) for file in sorted({one.file for one in description.tensors.values()})}
+        self._maps = {file: map_file(file) for file in sorted({one.file for one in description.tensors.values()})}
         self._reader = self._checked_reader()
 
     def shape(self, compute: ComputePrecision, kv: KvPrecision) -> ModelShape:
@@ -224,7 +224,8 @@ def _weight_format(
     return _FLOAT_FORMATS[tensors[linear].dtype]
 
 
-def _map(file: Path) -> mmap.mmap:
+def map_file(file: Path) -> mmap.mmap:
+    """Map a file read-only. Raises CheckpointError naming it."""
     try:
         with file.open("rb") as stream:
             return mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)

@@ -1,0 +1,101 @@
+"""What low-rank adapter lies in this directory, and where are its factors? (PEFT's files)
+
+The file is mapped and its factors are views of the page cache. It is read once from end to end, for its identity, and
+held against its base before anything is computed with it.
+"""
+
+import mmap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from llmhostd.checkpoints.adapter import AdaptedLinear, Adapter, check_tensors, parse_adapter
+from llmhostd.domain.errors import CheckpointError
+from llmhostd.domain.model import Architecture
+from llmhostd.loader.checksum import checksum
+from llmhostd.loader.header import StoredTensor, read_header
+from llmhostd.loader.safetensors import map_file, read_json
+
+CONFIG_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
+_PICKLE_FILE = "adapter_model.bin"
+
+_NUMPY: dict[str, npt.DTypeLike] = {"BF16": np.uint16, "F16": np.float16, "F32": np.float32}
+_BF16_EXPONENT = np.uint16(0x7F80)
+"""All its bits are set in an infinity and in what is no number, and in nothing else."""
+
+Factor = npt.NDArray[Any]
+"""Values as stored; BF16 comes as uint16 (numpy has no bfloat16)."""
+
+
+class Factors(NamedTuple):
+    """The update of one linear layer, as stored: A `[rank, inputs]`, B `[outputs, rank]`. Views of the file."""
+
+    linear: AdaptedLinear
+    a: Factor
+    a_dtype: str
+    b: Factor
+    b_dtype: str
+
+
+class AdapterWeights:
+    """A mapped adapter. Its factors are read-only views; whoever uses them keeps this object alive."""
+
+    def __init__(self, path: Path, adapter: Adapter, tensors: dict[str, StoredTensor], view: mmap.mmap) -> None:
+        self.path = path
+        self.adapter = adapter
+        self._tensors = tensors
+        self._map = view
+        self.identity = _identity(adapter, view)
+        """Equal for adapters that compute the same, whatever they are called."""
+        self.factors = tuple(self._factors(one) for one in adapter.linears)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the factors, as stored."""
+        return sum(one.end - one.begin for one in self._tensors.values())
+
+    def _factors(self, linear: AdaptedLinear) -> Factors:
+        (a, _), (b, _) = linear.tensors
+        return Factors(linear, self._array(a), self._tensors[a].dtype, self._array(b), self._tensors[b].dtype)
+
+    def _array(self, name: str) -> Factor:
+        """Return a view. Raises CheckpointError unless all values are finite: 0 times what is not is no zero."""
+        place = self._tensors[name]
+        element = np.dtype(_NUMPY[place.dtype])
+        count = (place.end - place.begin) // element.itemsize
+        values: Factor = np.frombuffer(self._map, element, count, place.begin).reshape(place.shape)
+        if not _is_finite(values, place.dtype):
+            raise CheckpointError(f"{place.file}: tensor `{name}` holds values that are not finite")
+        return values
+
+
+def open_adapter(path: Path, base: Architecture) -> AdapterWeights:
+    """Read, map and check an adapter's directory. Raises CheckpointError naming the file and the field or tensor."""
+    if not path.is_dir():
+        raise CheckpointError(f"{path}: is not a directory with an adapter")
+    adapter = parse_adapter(read_json(path / CONFIG_FILE), base, str(path / CONFIG_FILE))
+    file = path / WEIGHTS_FILE
+    if not file.exists():
+        pickled = f"; {_PICKLE_FILE} is a pickle, which is not read" if (path / _PICKLE_FILE).exists() else ""
+        raise CheckpointError(f"{path}: holds no {WEIGHTS_FILE}{pickled}")
+    tensors = read_header(file)
+    for name, one in tensors.items():
+        if one.dtype not in _NUMPY:
+            raise CheckpointError(f"{file}: tensor `{name}` is stored as {one.dtype}; known here: {', '.join(_NUMPY)}")
+    check_tensors(adapter, {name: one.shape for name, one in tensors.items()}, str(file))
+    return AdapterWeights(path, adapter, tensors, map_file(file))
+
+
+def _is_finite(values: Factor, dtype: str) -> bool:
+    if dtype == "BF16":
+        return bool(((values & _BF16_EXPONENT) != _BF16_EXPONENT).all())
+    return bool(np.isfinite(values).all())
+
+
+def _identity(adapter: Adapter, view: mmap.mmap) -> str:
+    scales = ",".join(f"{one.layer}.{one.name}:{one.scale!r}" for one in adapter.linears)
+    with memoryview(view) as data:
+        return f"{checksum(data)}{checksum(scales.encode())}"
