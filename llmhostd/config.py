@@ -29,8 +29,8 @@ from llmhostd.domain.hardware import NodeKind
 from llmhostd.engines.supervisor import SupervisorPolicy
 from llmhostd.host.best_effort import BestEffortPolicy
 from llmhostd.host.budget import BudgetPolicy
-from llmhostd.host.offers import RoutingPolicy
 from llmhostd.host.hope import HopePolicy
+from llmhostd.host.offers import RoutingPolicy
 from llmhostd.host.policies import HostPolicies
 from llmhostd.host.recovery import RecoveryPolicy
 from llmhostd.host.refusal import RefusalPolicy

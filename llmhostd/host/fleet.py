@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from llmhostd.compute.estimator import Estimator, ProfiledEstimator, RoughEstimator
+from llmhostd.compute.estimator import CorrectionPolicy, Estimator, ProfiledEstimator, RoughEstimator
 from llmhostd.compute.workload import InstanceLoad, NodeLoad
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId, RequestId, ShapeKey
@@ -78,7 +78,7 @@ class ModelRecord:
 class Fleet:
     """All of it, by id; every table in the order in which things came."""
 
-    def __init__(self, nodes: Sequence[NodeSpec]) -> None:
+    def __init__(self, nodes: Sequence[NodeSpec], correction: CorrectionPolicy) -> None:
         self.nodes: dict[NodeId, NodeRecord] = {
             spec.id: NodeRecord(spec, Ledger(spec.memory_bytes), Ledger(spec.memory_bytes)) for spec in nodes
         }
@@ -88,6 +88,7 @@ class Fleet:
         self.waiting = Waiting()
         self.profiles: dict[ProfileKey, Profile] = {}
         self._estimators: dict[ProfileKey, ProfiledEstimator] = {}
+        self._correction = correction
         self._loads_so_far = 0
 
     def node_of(self, instance: Instance) -> NodeRecord:
@@ -120,7 +121,7 @@ class Fleet:
         Raises OperatorError for a profile that is not two full grids.
         """
         key = (profile.shape_key, profile.hardware_key)
-        self._estimators[key] = ProfiledEstimator(profile)
+        self._estimators[key] = ProfiledEstimator(profile, self._correction)
         self.profiles[key] = profile
         concerned = [each for each in self.instances.values() if each.profile_key == key]
         for instance in concerned:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from llmhostd.compute.estimator import CorrectionPolicy
 from llmhostd.compute.iteration_plan import SchedulingPolicy
 from llmhostd.compute.shadow_validation import ShadowPolicy
 from llmhostd.consolidation.bin_packing import PackingPolicy
@@ -33,3 +34,5 @@ class HostPolicies:
     shadow: ShadowPolicy = field(default_factory=ShadowPolicy)
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     """Must be what the node minds schedule by: shadow validation plays them forward."""
+    correction: CorrectionPolicy = field(default_factory=CorrectionPolicy)
+    """Must be the node minds' too: their corrections come with their profiles, and are bounded alike."""

@@ -55,7 +55,7 @@ class Policies:
 
     def minds(self) -> Minds:
         """Make minds of it."""
-        host = replace(self.host, scheduling=self.scheduling, kv_demand=self.kv_demand)
+        host = replace(self.host, scheduling=self.scheduling, kv_demand=self.kv_demand, correction=self.correction)
         return Minds(host=lambda specs: HostMind(specs, host), node=self._node)
 
     def _node(self, spec: NodeSpec) -> NodeMind:

@@ -1,0 +1,63 @@
+"""What does the host do when a node's memory changes, and when an operator wants a model measured again?"""
+
+import msgspec
+import pytest
+from boxes import MIB, Box, kinds, node, only, profile
+
+from llmhostd.compute.estimator import CorrectionPolicy
+from llmhostd.domain import events, reports
+from llmhostd.domain.commands import LoadInstance, MeasureProfile, RestInstance
+from llmhostd.domain.model import ModelState
+from llmhostd.host import invariants
+from llmhostd.host.policies import HostPolicies
+
+
+def shrunk(memory_mib: int) -> reports.NodeMemoryChanged:
+    return reports.NodeMemoryChanged(node_id="cpu0", memory_bytes=memory_mib * MIB, because="others use more")
+
+
+def test_the_idle_give_way_when_a_node_has_less():
+    box = Box(node(memory_mib=2000), models=("wren", "owl"))
+    first, second = box.load("wren"), box.load("owl")
+    box.ask("wren", after=1.0)
+    rested = only(RestInstance, box(shrunk(500)))
+    assert rested.instance_id == second, "the other one runs for somebody"
+    assert "others use more" in rested.because
+    box.report(second, ModelState.WARM)
+    assert box.mind.fleet.nodes["cpu0"].promised.free_bytes >= 0
+    assert first in box.mind.fleet.instances
+    invariants.check(box.mind)
+
+
+def test_more_memory_lets_somebody_in():
+    box = Box(node(memory_mib=500), models=("wren", "owl"))
+    box.load("wren")
+    box.ask("wren")
+    assert kinds(box.ask("owl")) == ["RefuseRequest"]
+    assert box(shrunk(2000)) == []
+    assert kinds(box.ask("owl")) == ["LoadInstance", "SubmitRequest"]
+
+
+def test_a_loaded_model_is_measured_at_once_and_another_once_it_is_loaded():
+    box = Box(models=("wren", "owl"))
+    first = box.load("wren")
+    assert only(MeasureProfile, box(events.MeasureAsked(name="wren"))).instance_id == first
+    assert box.tick(after=1.0) == [], "once"
+    second = only(LoadInstance, box(events.MeasureAsked(name="owl"))).instance_id
+    assert only(MeasureProfile, box.report(second, ModelState.WARM)).instance_id == second
+
+
+def test_nobody_measures_what_is_not_there():
+    box = Box()
+    assert box(events.MeasureAsked(name="nobody")) == []
+
+
+def test_the_host_believes_corrections_as_far_as_its_nodes_do():
+    """What a node learned is bounded by its policy; the host validates with the same bounds."""
+    strict = HostPolicies(correction=CorrectionPolicy(least=0.9, most=1.1))
+    slow = msgspec.structs.replace(profile(), decode_correction=2.5)
+    times = [
+        box.mind.fleet.instances[box.load()].load.estimator.iteration_s(prefill=(), decode_batch=1, decode_context=64)
+        for box in (Box(profiles=(slow,)), Box(profiles=(slow,), policies=strict))
+    ]
+    assert times[0] / times[1] == pytest.approx(2.5 / 1.1)
