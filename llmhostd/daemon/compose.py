@@ -102,21 +102,6 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
         measurements=measurements, submission=submission, shelf=shelf, left_out=layout.excluded,
     )  # fmt: skip
     return Parts(
-        config,
-        nodes,
-        listeners,
-        workers,
-        models,
-        measurements,
-        records,
-        texts,
-        requests,
-        shelf,
-        submission,
-        feed,
-        metrics,
-        reports,
-        journaling,
-        loop,
-        service,
-    )
+        config, nodes, listeners, workers, models, measurements, records, texts, requests, shelf, submission, feed,
+        metrics, reports, journaling, loop, service,
+    )  # fmt: skip

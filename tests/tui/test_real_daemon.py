@@ -1,6 +1,7 @@
 """Does the terminal UI show what a real daemon does, and stay with it through crashes and restarts?"""
 
 import asyncio
+import hashlib
 import os
 import re
 import signal
@@ -60,6 +61,18 @@ def test_requests_are_seen_from_their_submission_through_a_crash(tiny_models_dir
 
     with DaemonProcess(tmp_path / "state", [tiny_models_dir / "tiny-llama"]) as daemon:
         asyncio.run(scenario(daemon))
+
+
+def test_a_daemon_with_keys_is_watched_with_one(tmp_path: Path) -> None:
+    settings = f"[http]\napi_keys = ['{hashlib.sha256(b'sesame').hexdigest()}']\n"
+
+    async def scenario(daemon: DaemonProcess, key: str | None, says: str) -> None:
+        async with Top(DaemonClient(daemon.url, key=key)).run_test(size=(160, 40)) as pilot:
+            await until(pilot, lambda text: says in text)
+
+    with DaemonProcess(tmp_path / "state", settings=settings) as daemon:
+        asyncio.run(scenario(daemon, "sesame", "● live"))
+        asyncio.run(scenario(daemon, None, "wants another API key: llmhostd --url URL --key KEY top"))
 
 
 def test_a_daemon_that_drains_and_starts_again_is_followed(tiny_models_dir: Path, tmp_path: Path) -> None:
