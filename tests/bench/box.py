@@ -70,8 +70,18 @@ class Box:
 
 
 @contextmanager
-def box(state_dir: Path, models: Sequence[Path] = (), *add: str, config: str = "") -> Iterator[Box]:
-    """Register `models` (named by their directories) and run a daemon on them."""
+def box(
+    state_dir: Path,
+    models: Sequence[Path] = (),
+    *add: str,
+    config: str = "",
+    serve: Sequence[str] = (),
+    program: Sequence[str] = (),
+) -> Iterator[Box]:
+    """Register `models` (named by their directories) and run a daemon on them.
+
+    `program`: a script, and what it is given behind the settings file and the state directory, instead of `serve`.
+    """
     state_dir.mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -79,10 +89,15 @@ def box(state_dir: Path, models: Sequence[Path] = (), *add: str, config: str = "
     (state_dir / "llmhostd.toml").write_text(f"[http]\nport = {port}\n{config}")
     command = [*LLMHOSTD, "--config", str(state_dir / "llmhostd.toml"), "--state-dir", str(state_dir)]
     for path in models:
-        subprocess.run([*command, "models", "add", str(path), "--in-place", *add], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [*command, "models", "add", str(path), "--in-place", *add], check=True, stdout=subprocess.DEVNULL
+        )
     began = time.monotonic()
     with (state_dir / "daemon.log").open("wb") as log:
-        process = subprocess.Popen([*command, "serve"], stdout=log, stderr=log)
+        run = [*command, "serve", *serve]
+        if program:
+            run = [sys.executable, program[0], str(state_dir / "llmhostd.toml"), str(state_dir), *program[1:]]
+        process = subprocess.Popen(run, stdout=log, stderr=log)
     try:
         yield Box(state_dir, port, process, _wait_ready(process, port, began, state_dir))
     finally:
