@@ -55,11 +55,18 @@ class Baseline(ExclusiveMind):
         return MindSnapshot(nodes=nodes, models=(), instances=(), requests=())
 
     def _node(self, spec: NodeSpec) -> NodeSnapshot:
+        nothing = dict.fromkeys(("weights_bytes", "kv_bytes", "kv_used_bytes", "free_bytes", "restarts"), 0)
+        idle = dict.fromkeys(("busy", "iterations_per_s", "tokens_per_s"), 0.0)
         return NodeSnapshot(
-            id=spec.id, engine=spec.engine, hardware=spec.hardware_key, cores=spec.cores,
-            memory_bytes=spec.memory_bytes, up=self._up.get(spec.id, False), weights_bytes=0, kv_bytes=0, kv_used_bytes=0, free_bytes=0, busy=0.0,
-            iterations_per_s=0.0, tokens_per_s=0.0, restarts=0,
-        )  # fmt: skip
+            id=spec.id,
+            engine=spec.engine,
+            hardware=spec.hardware_key,
+            cores=spec.cores,
+            memory_bytes=spec.memory_bytes,
+            up=self._up.get(spec.id, False),
+            **nothing,
+            **idle,
+        )
 
 
 def main(config: str, state_dir: str, width: str, limit: str) -> None:
