@@ -20,6 +20,7 @@ import msgspec
 from llmhostd.api.policy import HttpPolicy
 from llmhostd.compute.estimator import CorrectionPolicy
 from llmhostd.compute.iteration_plan import SchedulingPolicy
+from llmhostd.compute.prior import PriorPolicy
 from llmhostd.compute.shadow_validation import ShadowPolicy
 from llmhostd.consolidation.bin_packing import PackingPolicy
 from llmhostd.consolidation.preemption import PreemptionPolicy
@@ -111,6 +112,7 @@ class Config:
     kv_demand: KvDemandPolicy = field(default_factory=KvDemandPolicy)
     shadow: ShadowPolicy = field(default_factory=ShadowPolicy)
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
+    prior: PriorPolicy = field(default_factory=PriorPolicy)
     correction: CorrectionPolicy = field(default_factory=CorrectionPolicy)
     watermark: WatermarkPolicy = field(default_factory=WatermarkPolicy)
     devices: DevicePolicy = field(default_factory=DevicePolicy)

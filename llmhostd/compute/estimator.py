@@ -60,6 +60,11 @@ class ProfiledEstimator:
         return self._prefill_correction, self._decode_correction
 
     @property
+    def measured(self) -> bool:
+        """Whether it rests on measurements, and not on an estimate (`compute.prior`)."""
+        return self._profile.measured
+
+    @property
     def profile(self) -> Profile:
         """The measured profile with the corrections learned so far."""
         return msgspec.structs.replace(

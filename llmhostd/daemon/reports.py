@@ -30,7 +30,7 @@ class Reports:
             self._loop.hear(report)
         except Exception:
             log.exception("unexpected error while hearing %s", type(report).__name__)
-        if isinstance(report, ProfileMeasured):
+        if isinstance(report, ProfileMeasured) and report.profile.measured:
             self._measurements.keep(report.profile)
             self._records.keep_profile(report.profile)
         elif isinstance(report, ProfileProgressed) and report.done >= report.total:

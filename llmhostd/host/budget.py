@@ -66,7 +66,7 @@ class Budget:
             return 0, 0
         requests = [*instance.load.requests.values(), *extra]
         kv_bytes = self._kv_bytes(instance, requests) if requests else 0
-        runs = bool(requests) or self._fleet.profile_of(instance) is None
+        runs = bool(requests) or not self._fleet.measured(instance)
         if instance.resting:
             return (self.resident_bytes(instance) if runs else self.warm_bytes(instance)), kv_bytes
         if runs or instance.state is ModelState.RESIDENT:

@@ -37,7 +37,7 @@ class HostMind:
     def __init__(self, nodes: Sequence[NodeSpec], policies: HostPolicies | None = None) -> None:
         """Begin with every node down: each is used from its NodeUp on."""
         p = policies or HostPolicies()
-        self.fleet = Fleet(nodes, p.correction)
+        self.fleet = Fleet(nodes, p.correction, p.prior)
         self.budget = Budget(self.fleet, p.budget, p.kv_demand)
         self.residency = Residency(self.fleet, self.budget, p.residency)
         offers = Offers(self.fleet, self.budget, self.residency, p.routing, p.packing, p.shadow, p.scheduling)

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from llmhostd.compute.estimator import CorrectionPolicy, Estimator, ProfiledEstimator, RoughEstimator
+from llmhostd.compute.prior import PriorPolicy, estimate
 from llmhostd.compute.workload import InstanceLoad, NodeLoad
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId, RequestId, ShapeKey
-from llmhostd.domain.model import ModelSpec
+from llmhostd.domain.model import ModelShape, ModelSpec
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.reports import NodeMemoryReported
 from llmhostd.host.instance import Instance
@@ -78,7 +79,7 @@ class ModelRecord:
 class Fleet:
     """All of it, by id; every table in the order in which things came."""
 
-    def __init__(self, nodes: Sequence[NodeSpec], correction: CorrectionPolicy) -> None:
+    def __init__(self, nodes: Sequence[NodeSpec], correction: CorrectionPolicy, prior: PriorPolicy) -> None:
         self.nodes: dict[NodeId, NodeRecord] = {
             spec.id: NodeRecord(spec, Ledger(spec.memory_bytes), Ledger(spec.memory_bytes)) for spec in nodes
         }
@@ -89,6 +90,7 @@ class Fleet:
         self.profiles: dict[ProfileKey, Profile] = {}
         self._estimators: dict[ProfileKey, ProfiledEstimator] = {}
         self._correction = correction
+        self._prior = prior
         self._loads_so_far = 0
 
     def node_of(self, instance: Instance) -> NodeRecord:
@@ -112,26 +114,58 @@ class Fleet:
         return [node for node in self.nodes.values() if node.up and not node.draining]
 
     def profile_of(self, instance: Instance) -> Profile | None:
-        """What was measured of its shape on its hardware."""
+        """What is known of its shape's speed on its hardware: measured, or estimated until it is."""
         return self.profiles.get(instance.profile_key)
+
+    def measured(self, instance: Instance) -> bool:
+        """Whether its shape was ever measured on its hardware; otherwise it will be, as soon as it is loaded."""
+        profile = self.profile_of(instance)
+        return profile is not None and profile.measured
 
     def learn(self, profile: Profile) -> list[Instance]:
         """Remember a profile; returns the instances that it speaks about, which now plan with it.
 
-        Raises OperatorError for a profile that is not two full grids.
+        Nothing of an estimate where a measurement is known. Raises OperatorError for a profile without two full grids.
         """
         key = (profile.shape_key, profile.hardware_key)
+        if not profile.measured and key in self.profiles and self.profiles[key].measured:
+            return []
         self._estimators[key] = ProfiledEstimator(profile, self._correction)
         self.profiles[key] = profile
+        if profile.measured:
+            self._forget_estimates(profile.hardware_key)
         concerned = [each for each in self.instances.values() if each.profile_key == key]
         for instance in concerned:
             instance.load.estimator = self._estimators[key]
         return concerned
 
+    def _estimate(self, shape: ModelShape, hardware_key: HardwareKey) -> None:
+        """Estimate a shape that was never measured there, from those that were, if it may be served on that."""
+        if not self._prior.serve_unmeasured:
+            return
+        shapes = {one.shape_key: one.spec.shape for one in self.models.values()}
+        known = [
+            (shapes[shape_key], profile)
+            for (shape_key, hardware), profile in self.profiles.items()
+            if hardware == hardware_key and profile.measured and shape_key in shapes
+        ]
+        profile = estimate(shape, hardware_key, known, self._prior)
+        if profile is not None:
+            self.learn(profile)
+
+    def _forget_estimates(self, hardware_key: HardwareKey) -> None:
+        """Estimates that nobody serves by are made again when they are asked for: more is known then."""
+        used = {each.profile_key for each in self.instances.values()}
+        for key in [key for key, one in self.profiles.items() if not one.measured and key[1] == hardware_key]:
+            if key not in used:
+                del self.profiles[key], self._estimators[key]
+
     def draft(self, model: ModelRecord, node: NodeRecord, now: float) -> Instance:
         """Make an instance that does not count until it is added: for asking what if."""
         name = model.spec.name
         key = (model.shape_key, node.spec.hardware_key)
+        if key not in self.profiles:
+            self._estimate(model.spec.shape, node.spec.hardware_key)
         estimator: Estimator = self._estimators.get(key) or RoughEstimator(model.spec.shape.weight_bytes)
         instance_id = InstanceId(f"{name}@{node.spec.id}#{self._loads_so_far}")
         load = InstanceLoad(instance_id, estimator, ready_at_s=now, block_tokens=node.spec.block_tokens)
@@ -159,6 +193,7 @@ class Fleet:
 
     def assign(self, request: LiveRequest, instance: Instance, now: float) -> None:
         """Give a request to an instance, in the mirror; its node is told later."""
+        request.load.joined_s = now
         instance.load.requests[request.load.shape.id] = request.load
         instance.last_used_s = now
         request.instance_id = instance.id

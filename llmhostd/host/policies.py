@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from llmhostd.compute.estimator import CorrectionPolicy
 from llmhostd.compute.iteration_plan import SchedulingPolicy
+from llmhostd.compute.prior import PriorPolicy
 from llmhostd.compute.shadow_validation import ShadowPolicy
 from llmhostd.consolidation.bin_packing import PackingPolicy
 from llmhostd.consolidation.preemption import PreemptionPolicy
@@ -34,5 +35,6 @@ class HostPolicies:
     shadow: ShadowPolicy = field(default_factory=ShadowPolicy)
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     """Must be what the node minds schedule by: shadow validation plays them forward."""
+    prior: PriorPolicy = field(default_factory=PriorPolicy)
     correction: CorrectionPolicy = field(default_factory=CorrectionPolicy)
     """Must be the node minds' too: their corrections come with their profiles, and are bounded alike."""

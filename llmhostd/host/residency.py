@@ -207,7 +207,8 @@ class Residency:
         instance.move(ModelState.LOADING)
         profile = self._fleet.profile_of(instance)
         wait_s = instance.load.ready_at_s - now
-        known = "" if profile else "; never measured on this hardware"
+        measured = self._fleet.measured(instance)
+        known = "" if measured else "; never measured on this hardware" + (", but others were" if profile else "")
         return LoadInstance(
             node_id=instance.node_id,
             instance_id=instance.id,

@@ -81,7 +81,7 @@ def _model(fleet: Fleet, model: ModelRecord) -> ModelSnapshot:
         max_context_tokens=shape.architecture.max_context_tokens,
         slo=model.spec.slo,
         state=ModelState.QUARANTINED if model.quarantined else state,
-        profiled=any(key in fleet.profiles for key in keys),
+        profiled=any(key in fleet.profiles and fleet.profiles[key].measured for key in keys),
         because=model.quarantined or model.broken,
     )
 

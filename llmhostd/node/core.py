@@ -197,7 +197,7 @@ class NodeMind:
     def _relearned(self, instance_id: InstanceId) -> list[NodeAction]:
         """Tell the host when a correction has moved: it validates arrivals with the same profile."""
         one = self.instances.get(instance_id)
-        if one is None or one.estimator is None or one.measuring:
+        if one is None or one.estimator is None or (one.measuring and one.measured):
             return []
         now = one.estimator.corrections
         least = self._correction.tell_change
@@ -213,7 +213,7 @@ class NodeMind:
     def _measured(self, event: events.ProfileUpdated) -> list[NodeAction]:
         for one in self.instances.values():
             same = one.shape.key == event.profile.shape_key
-            if one.id == event.instance_id or (same and one.estimator is None):
+            if one.id == event.instance_id or (same and not one.measured):
                 one.know(ProfiledEstimator(event.profile, self._correction))
                 one.measuring = one.id == event.instance_id and not event.complete
                 if one.phase is Phase.WARM:

@@ -186,7 +186,7 @@ class Device:
     def _chores(self) -> Iterator[DeviceAction | Eviction]:
         """What to do while nobody waits, before best-effort work."""
         # Those that nobody ever measured first: a coarse profile is enough to serve with.
-        for one in sorted(self.instances.values(), key=lambda each: each.estimator is not None):
+        for one in sorted(self.instances.values(), key=lambda each: each.measured):
             choice: DeviceAction | Eviction | None = None
             if one.computes and not one.blocked:
                 if one.measuring:

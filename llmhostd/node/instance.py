@@ -71,7 +71,7 @@ class NodeInstance:
         warm_bytes = command.profile.warm_bytes if command.profile else UNMEASURED_WARM_BYTES
         one = cls(command.instance_id, command.model, command.shape, command.target, load, command.because, warm_bytes)
         one.know(estimator)
-        one.measuring = estimator is None
+        one.measuring = not one.measured
         return one
 
     def know(self, estimator: ProfiledEstimator | None) -> None:
@@ -81,6 +81,11 @@ class NodeInstance:
             self.load.estimator = estimator
             self.told = estimator.corrections
         self.show_ready()
+
+    @property
+    def measured(self) -> bool:
+        """Whether its shape was ever measured here; an estimate is enough to serve with, until it is."""
+        return self.estimator is not None and self.estimator.measured
 
     @property
     def block_tokens(self) -> int:

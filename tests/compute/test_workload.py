@@ -1,8 +1,11 @@
 """When is the next token due, from the first one on, and after a move?"""
 
+from dataclasses import fields
+
 import pytest
 from nodes import instance, node, request
 
+from llmhostd.compute.deadlines import DeadlinePolicy
 from llmhostd.compute.workload import RequestLoad
 
 
@@ -45,3 +48,18 @@ def test_a_copy_can_be_played_with():
     copy.instances["a"].first_run_s = 9.0
     assert box.instances["a"].requests["r"].tokens_out == 0
     assert box.instances["a"].first_run_s == 0.0
+
+
+def test_a_copy_knows_all_that_the_original_knows():
+    one = request("r", prompt=500, computed=32, arrived=3.0)
+    for field in fields(RequestLoad):
+        if field.name != "shape":
+            now = getattr(one, field.name)
+            setattr(
+                one, field.name, 7.5 if now is None else DeadlinePolicy(False, 3.0) if now == DeadlinePolicy() else 7
+            )
+    further = one.further(64)
+    assert further.computed_tokens == one.computed_tokens + 64
+    further.computed_tokens -= 64
+    assert further == one
+    assert further is not one

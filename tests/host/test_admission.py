@@ -1,14 +1,17 @@
 """Is a request served, made to wait, or refused at once?"""
 
+import msgspec
 import pytest
 from boxes import MIB, SLO, Box, kinds, model, node, only, profile, row, shape
 
+from llmhostd.compute.prior import PriorPolicy
 from llmhostd.domain import events, reports
 from llmhostd.domain.actions import Refusal, RefuseRequest
 from llmhostd.domain.commands import LoadInstance, SubmitRequest
 from llmhostd.domain.model import ModelState, Slo
 from llmhostd.domain.request import Tier
 from llmhostd.host.core import HostMind
+from llmhostd.host.policies import HostPolicies
 
 
 def test_a_cold_model_is_loaded_and_the_wait_is_not_held_against_it():
@@ -156,7 +159,30 @@ def test_an_unmeasured_model_is_loaded_measured_and_then_asked():
 def test_models_of_one_shape_share_a_profile():
     box = Box(models=("wren", "owl", model("big", shape(layers=40, weight_mib=900))))
     assert only(LoadInstance, box.ask("owl")).profile == profile()
+    assert not only(LoadInstance, box.ask("big")).profile.measured
+
+
+def test_waits_for_a_measurement_where_estimates_may_not_serve():
+    policies = HostPolicies(prior=PriorPolicy(serve_unmeasured=False))
+    box = Box(models=("wren", model("big", shape(layers=40, weight_mib=900))), policies=policies)
     assert only(LoadInstance, box.ask("big")).profile is None
+
+
+def test_an_estimate_is_corrected_and_never_replaces_a_measurement():
+    big = model("big", shape(layers=40, weight_mib=900))
+    box = Box(models=("wren", big))
+    load = only(LoadInstance, box.ask("big"))
+    fleet = box.mind.fleet
+
+    def reported(known):
+        box(reports.ProfileMeasured(node_id="cpu0", instance_id=load.instance_id, profile=known))
+        return fleet.profile_of(fleet.instances[load.instance_id])
+
+    corrected = msgspec.structs.replace(load.profile, decode_correction=0.7)
+    assert reported(corrected) == corrected
+    measured = profile(big.shape)
+    assert reported(measured) == measured
+    assert reported(corrected) == measured
 
 
 def test_two_nodes_serve_more_than_one():

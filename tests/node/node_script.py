@@ -1,5 +1,7 @@
 """A node mind, driven by a scenario's words; and a device that takes exactly the predicted time."""
 
+import msgspec
+
 from llmhostd.domain import commands
 from llmhostd.domain import node_events as events
 from llmhostd.domain.hardware import NodeSpec
@@ -47,6 +49,15 @@ def profile_of(speed, shape, first_run_s=0.3):
         decode=tuple(DecodeSample(batch=b, context_tokens=c, seconds=step_s + b * token_s) for b, c in batches),
         load_s=0.5, first_run_s=first_run_s, resident_bytes=100 * MB, warm_bytes=20 * MB,
     )  # fmt: skip
+
+
+def known_profile(speed, shape):
+    """What a host knows of a model that it has loaded: `unmeasured` nothing, `estimated` what others suggest."""
+    if speed == "unmeasured":
+        return None
+    if speed == "estimated":
+        return msgspec.structs.replace(profile_of("slow", shape), measured=False)
+    return profile_of(speed, shape)
 
 
 def options(words):
@@ -112,7 +123,7 @@ class NodeScript:
         shape = self.shapes.setdefault(name, shape_of(len(self.shapes) + 1))
         return commands.LoadInstance(
             node_id=NODE, instance_id=InstanceId(name), model=ModelName(name), shape=shape, target=ModelState(target),
-            profile=None if speed == "unmeasured" else profile_of(speed, shape), because="asked for",
+            profile=known_profile(speed, shape), because="asked for",
         )  # fmt: skip
 
     def loaded(self, now, name):
