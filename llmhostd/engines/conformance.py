@@ -63,30 +63,30 @@ class _Check:
 
     def facts(self) -> None:
         facts = self._engine.facts()
-        _require(bool(facts.name and facts.version), "name or version is empty")
-        _require(self._options.compute in facts.compute, f"compute does not list {self._options.compute}")
+        require(bool(facts.name and facts.version), "name or version is empty")
+        require(self._options.compute in facts.compute, f"compute does not list {self._options.compute}")
 
     def sizes(self) -> None:
         one = self._instance
-        _require(one.kv_blocks == 0, f"kv_blocks is {one.kv_blocks} before the first resize")
-        _require(
+        require(one.kv_blocks == 0, f"kv_blocks is {one.kv_blocks} before the first resize")
+        require(
             one.block_tokens > 0 and one.kv_bytes_per_block > 0, "block_tokens or kv_bytes_per_block is not above 0"
         )
         warm = one.held_bytes()
         contexts = self._contexts(one)
         contexts.greedy(self._prompt(5), 1)
-        _require(0 <= warm <= one.held_bytes(), "held_bytes shrank by running")
+        require(0 <= warm <= one.held_bytes(), "held_bytes shrank by running")
 
     def results(self) -> None:
         contexts = self._contexts(self._instance)
         work = [(Context(self._prompt(9)), 9), (Context(self._prompt(4)), 4)]
         iteration = contexts.iteration(work, sample=(12, 3, 8))
         rows = self._instance.run(iteration)
-        _require(rows.shape == (3, self._vocab), f"logits have shape {rows.shape}, not (3, {self._vocab})")
-        _require(rows.dtype == np.float32, f"logits are {rows.dtype}, not float32")
-        _require(bool(np.isfinite(rows).all()), "logits are not finite")
+        require(rows.shape == (3, self._vocab), f"logits have shape {rows.shape}, not (3, {self._vocab})")
+        require(rows.dtype == np.float32, f"logits are {rows.dtype}, not float32")
+        require(bool(np.isfinite(rows).all()), "logits are not finite")
         none = contexts.iteration(work, sample=())
-        _require(self._instance.run(none).shape == (0, self._vocab), "an iteration that samples nothing returns rows")
+        require(self._instance.run(none).shape == (0, self._vocab), "an iteration that samples nothing returns rows")
 
     def chunked(self) -> None:
         contexts = self._contexts(self._instance)
@@ -117,7 +117,7 @@ class _Check:
         contexts.release(filler)
         for blocks in (64, 3, 3, 40):
             contexts.resize(blocks)
-            _require(self._instance.kv_blocks == blocks, f"kv_blocks is {self._instance.kv_blocks}, not {blocks}")
+            require(self._instance.kv_blocks == blocks, f"kv_blocks is {self._instance.kv_blocks}, not {blocks}")
             context.tokens.append(expected_tokens[len(rows) - 1])
             rows.append(contexts.step([(context, 1)])[0])
         self._equal(np.stack(rows), expected, "after resizes")
@@ -125,8 +125,8 @@ class _Check:
     def impossible(self) -> None:
         self._instance.resize_kv(4)
         for blocks, moves in ((-1, ()), (2, ((9, 0),)), (2, ((3, 2),))):
-            _expect(EngineError, partial(self._instance.resize_kv, blocks, moves), f"resize to {blocks} {moves}")
-            _require(self._instance.kv_blocks == 4, "a refused resize changed kv_blocks")
+            expect(EngineError, partial(self._instance.resize_kv, blocks, moves), f"resize to {blocks} {moves}")
+            require(self._instance.kv_blocks == 4, "a refused resize changed kv_blocks")
 
     def ranges(self) -> None:
         layers = self._instance.shape.architecture.layers
@@ -136,7 +136,7 @@ class _Check:
         tokens, rows = split.greedy(self._prompt(self._length), 3, chunk=30)
         expected_tokens, expected = self._contexts(self._instance).greedy(self._prompt(self._length), 3, chunk=30)
         self._equal(rows, expected, f"split at layer {layers // 2}")
-        _require(tokens == expected_tokens, "other tokens")
+        require(tokens == expected_tokens, "other tokens")
         for one in (lower, upper):
             one.unload()
 
@@ -156,11 +156,11 @@ class _Check:
         while thread.is_alive():
             self._equal(contexts.greedy(self._prompt(self._length), 3)[1], expected, "while another loads")
         thread.join()
-        _require(not failures, f"the load failed: {failures[:1]}")
+        require(not failures, f"the load failed: {failures[:1]}")
 
     def broken(self) -> None:
         nowhere = self._checkpoint / "not-a-checkpoint"
-        _expect(CheckpointError, partial(self._engine.load, nowhere, self._options), "a load from nowhere")
+        expect(CheckpointError, partial(self._engine.load, nowhere, self._options), "a load from nowhere")
 
     def unload(self) -> None:
         self._instance.unload()
@@ -185,17 +185,17 @@ class _Check:
 
     def _equal(self, rows: Floats, expected: Floats, what: str) -> None:
         worst = float(np.abs(rows - expected).max())
-        _require(
-            worst <= self._tolerance, f"{what}: logits differ by {worst:.6f}, at most {self._tolerance} is allowed"
-        )
+        require(worst <= self._tolerance, f"{what}: logits differ by {worst:.6f}, at most {self._tolerance} is allowed")
 
 
-def _require(kept: bool, otherwise: str) -> None:
+def require(kept: bool, otherwise: str) -> None:
+    """Raise ConformanceError unless a clause is kept."""
     if not kept:
         raise ConformanceError(otherwise)
 
 
-def _expect(kind: type[Exception], call: Callable[[], object], what: str) -> None:
+def expect(kind: type[Exception], call: Callable[[], object], what: str) -> None:
+    """Raise ConformanceError unless a call raises `kind`."""
     try:
         call()
     except kind:

@@ -9,7 +9,7 @@ Found by entry point (group `llmhostd.engines`): an `EnginePlugin`, or a plain c
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from llmhostd.domain.hardware import NodeKind, NodeSpec
 from llmhostd.domain.model import ComputePrecision, KvPrecision, ModelShape
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.words import Word
+from llmhostd.loader.adapter import AdapterWeights
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -41,11 +42,12 @@ class Iteration:
     `token_ids [T]`, `positions [T]`, `past_lens [R]` (tokens whose KV is already in the cache),
     `subsequence_begins [R+1]` (offsets into T), `block_indices [B]` (all requests' block tables, one after another),
     `block_indices_begins [R+1]` (offsets into B), `sampled_indices [S]` (offsets into T whose logits are wanted; may be
-    empty), `hidden [T, hidden]` (instead of `token_ids`, for a range without the embedding).
+    empty), `hidden [T, hidden]` (instead of `token_ids`, for a range without the embedding), `adapters [R]` (the
+    slot of each request's adapter, -1: none; instead of the array, None: nobody has one).
     """
 
     __slots__ = (
-        "block_indices", "block_indices_begins", "hidden", "past_lens", "positions", "sampled_indices",
+        "adapters", "block_indices", "block_indices_begins", "hidden", "past_lens", "positions", "sampled_indices",
         "subsequence_begins", "token_ids",
     )  # fmt: skip
 
@@ -60,6 +62,7 @@ class Iteration:
         block_indices_begins: Int32s,
         sampled_indices: Int64s,
         hidden: Floats | None = None,
+        adapters: Int32s | None = None,
     ) -> None:
         self.token_ids = token_ids
         self.positions = positions
@@ -69,6 +72,7 @@ class Iteration:
         self.block_indices_begins = block_indices_begins
         self.sampled_indices = sampled_indices
         self.hidden = hidden
+        self.adapters = adapters
 
 
 class EngineFacts(Word):
@@ -82,6 +86,18 @@ class EngineFacts(Word):
     """CPU features in use, e.g. `avx512_bf16`, `amx_bf16`."""
     caveats: tuple[str, ...]
     """What is slow or off here, why, and what would help. Never empty silently: no fallback goes unsaid."""
+    adapters: bool = False
+    """Whether it takes `LoadOptions.adapters`; one that does not must not be given them."""
+
+
+class AdapterSlots(Word):
+    """Room beside an instance for several low-rank adapters at once, each for some requests of an iteration."""
+
+    slots: int
+    rank: int
+    """The largest rank that fits into a slot."""
+    modules: tuple[str, ...]
+    """Names of the layers' linear layers that adapters may update (`checkpoints.adapter.linear_names`)."""
 
 
 class LoadOptions(Word):
@@ -92,6 +108,8 @@ class LoadOptions(Word):
     threads: int
     modules: ModuleRange | None = None
     """None: the whole model."""
+    adapters: AdapterSlots | None = None
+    """None: no adapters, at no cost."""
 
 
 class EngineInstance(Protocol):
@@ -130,6 +148,23 @@ class EngineInstance(Protocol):
         """Give everything back to the system. The instance must not be used after, but may be asked what it holds.
 
         Called from another thread than `run`; another instance may be loaded meanwhile.
+        """
+        ...
+
+
+@runtime_checkable
+class AdaptableInstance(EngineInstance, Protocol):
+    """An instance of an engine whose facts say that it takes adapters."""
+
+    adapter_slots: AdapterSlots | None
+    """What it was loaded with."""
+
+    def set_adapter(self, slot: int, weights: AdapterWeights | None) -> None:
+        """Fill a slot, or empty it. Updates of layers outside the instance's range of modules are left out.
+
+        May be called from another thread while an iteration runs in which no request has this slot. Raises EngineError
+        when the adapter does not fit the slot or the model, with the slot empty; `run` raises it for an iteration with
+        an empty slot.
         """
         ...
 

@@ -12,10 +12,14 @@ from llmhostd.engines.interface import EngineInstance, Floats, Iteration
 
 
 class Context:
-    """One growing sequence of tokens. `done`: tokens whose KV exists; `blocks`: its block table."""
+    """One growing sequence of tokens. `done`: tokens whose KV exists; `blocks`: its block table.
 
-    def __init__(self, tokens: Sequence[int]) -> None:
+    `adapter`: the slot of its adapter, -1: none.
+    """
+
+    def __init__(self, tokens: Sequence[int], adapter: int = -1) -> None:
         self.tokens = list(tokens)
+        self.adapter = adapter
         self.done = 0
         self.blocks: list[int] = []
 
@@ -74,6 +78,7 @@ class PagedContexts:
             block_indices=np.array(blocks, np.int32),
             block_indices_begins=np.array(block_begins, np.int32),
             sampled_indices=np.array([end - 1 for end in begins[1:]] if sample is None else sample, np.int64),
+            adapters=np.array([context.adapter for context, _ in work], np.int32),
         )
 
     def step(self, work: Sequence[tuple[Context, int]], sample: Sequence[int] | None = None) -> Floats:
@@ -87,9 +92,11 @@ class PagedContexts:
             context.done += count
         return output.copy()
 
-    def greedy(self, tokens: Sequence[int], count: int, chunk: int | None = None) -> tuple[list[int], Floats]:
+    def greedy(
+        self, tokens: Sequence[int], count: int, chunk: int | None = None, adapter: int = -1
+    ) -> tuple[list[int], Floats]:
         """Continue a prompt greedily, its prefill in chunks. Returns the new tokens and the logits they came from."""
-        context = Context(tokens)
+        context = Context(tokens, adapter)
         rows = [self._prefill(context, chunk or len(tokens))]
         for _ in range(count - 1):
             context.tokens.append(int(rows[-1].argmax()))

@@ -1,7 +1,7 @@
-"""What low-rank adapter lies in this directory, and where are its factors? (PEFT's files)
+"""What low-rank adapter lies in this directory, and where are its factors?
 
-The file is mapped and its factors are views of the page cache. It is read once from end to end, for its identity, and
-held against its base before anything is computed with it.
+Adapters are read as `peft` writes them. The file is mapped and its factors are views of the page cache. It is read once
+from end to end, for its identity, and held against its base before anything is computed with it.
 """
 
 import mmap

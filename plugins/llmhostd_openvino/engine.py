@@ -4,16 +4,19 @@ from pathlib import Path
 
 import openvino as ov
 
+from llmhostd.checkpoints.adapter import linear_names
 from llmhostd.domain.errors import EngineError
 from llmhostd.domain.hardware import NodeSpec
-from llmhostd.domain.model import Architecture
-from llmhostd.engines.interface import EngineFacts, EngineInstance, LoadOptions, ModuleRange
+from llmhostd.domain.model import Architecture, ComputePrecision
+from llmhostd.engines.interface import AdapterSlots, EngineFacts, EngineInstance, LoadOptions, ModuleRange
 from llmhostd.loader.safetensors import open_checkpoint
 from llmhostd_openvino.facts import engine_facts
 from llmhostd_openvino.graph import build_graph
 from llmhostd_openvino.instance import OpenVinoInstance, first_line
+from llmhostd_openvino.low_rank import LowRank
 from llmhostd_openvino.paged_attention import KV_TYPES
 from llmhostd_openvino.precisions import KV_CHOICES, cpu_flags, hardware_precisions
+from llmhostd_openvino.slot_factors import SlotFactors, factor_type
 
 _DEVICE = "CPU"
 
@@ -39,13 +42,19 @@ class OpenVinoEngine:
         opened = open_checkpoint(checkpoint)
         modules = options.modules or ModuleRange(first=0, end=opened.architecture.layers)
         _check_range(modules, opened.architecture)
+        low_rank = factors = None
+        if options.adapters is not None:
+            room = (options.adapters, opened.architecture, modules)
+            low_rank = LowRank(*room, factor_type(options.compute is ComputePrecision.F32))
+            factors = SlotFactors(*room, options.compute)
         opened.prefetch()
         try:
-            compiled = self._core.compile_model(build_graph(opened, modules), _DEVICE, self._properties(options))
+            graph = build_graph(opened, modules, low_rank)
+            compiled = self._core.compile_model(graph, _DEVICE, self._properties(options))
         except RuntimeError as error:
             raise EngineError(f"{checkpoint}: cannot be compiled: {first_line(error)}") from error
         shape = opened.shape(options.compute, options.kv)
-        return OpenVinoInstance(compiled, opened, shape, modules, self._node.memory_bytes)
+        return OpenVinoInstance(compiled, opened, shape, modules, self._node.memory_bytes, factors)
 
     def _properties(self, options: LoadOptions) -> dict[str, str | int]:
         return {
@@ -68,6 +77,16 @@ def _check_precisions(options: LoadOptions) -> None:
         raise EngineError(f"compute {options.compute!s} has no hardware support on this CPU; choose f32")
     if options.threads < 1:
         raise EngineError(f"threads must be at least 1, is {options.threads}")
+    if options.adapters is not None:
+        _check_adapters(options.adapters)
+
+
+def _check_adapters(slots: AdapterSlots) -> None:
+    if slots.slots < 1 or slots.rank < 1 or not slots.modules:
+        raise EngineError(f"adapters need slots, a rank and modules, not {slots.slots}, {slots.rank}, {slots.modules}")
+    unknown = [name for name in slots.modules if name not in linear_names()]
+    if unknown:
+        raise EngineError(f"adapters cannot update {', '.join(unknown)}; known: {', '.join(linear_names())}")
 
 
 def _check_range(modules: ModuleRange, architecture: Architecture) -> None:

@@ -12,6 +12,7 @@ from llmhostd.checkpoints.tensors import EMBEDDING, FINAL_NORM, HEAD
 from llmhostd.domain.model import Architecture
 from llmhostd.engines.interface import ModuleRange
 from llmhostd.loader.safetensors import Checkpoint
+from llmhostd_openvino.low_rank import LowRank
 from llmhostd_openvino.ops import (
     Rope,
     heads_first,
@@ -30,17 +31,21 @@ TOKEN_IDS, HIDDEN, POSITIONS, SAMPLED = "token_ids", "hidden", "positions", "sam
 """Names of graph inputs beside those of paged attention."""
 
 
-def build_graph(checkpoint: Checkpoint, modules: ModuleRange) -> ov.Model:
-    """Build the graph of a range. The checkpoint's mapping must stay alive until the compiled model has run once."""
-    return _Decoder(checkpoint, modules).build()
+def build_graph(checkpoint: Checkpoint, modules: ModuleRange, low_rank: LowRank | None = None) -> ov.Model:
+    """Build the graph of a range, with room for adapters or without.
+
+    The checkpoint's mapping must stay alive until the compiled model has run once.
+    """
+    return _Decoder(checkpoint, modules, low_rank).build()
 
 
 class _Decoder:
     """The graph under construction."""
 
-    def __init__(self, checkpoint: Checkpoint, modules: ModuleRange) -> None:
+    def __init__(self, checkpoint: Checkpoint, modules: ModuleRange, low_rank: LowRank | None) -> None:
         self._a: Architecture = checkpoint.architecture
         self._modules = modules
+        self._low_rank = low_rank
         self._weights = Weights(checkpoint)
         positions = parameter(ov.Type.i64, [-1], POSITIONS)
         self._batch = BatchInputs.create()
@@ -53,7 +58,8 @@ class _Decoder:
             x = self._layer(x, layer, slot)
         if self._modules.head:
             x = self._head(x)
-        return ov.Model([ops.result(x)], self._parameters, self._a.family)
+        parameters = self._parameters + (self._low_rank.parameters if self._low_rank else [])
+        return ov.Model([ops.result(x)], parameters, self._a.family)
 
     def _input(self, element: ov.Type, shape: list[int], name: str) -> Parameter:
         made = parameter(element, shape, name)
@@ -66,37 +72,33 @@ class _Decoder:
 
     def _layer(self, x: ov.Node, layer: int, slot: int) -> ov.Node:
         prefix = f"model.layers.{layer}."
-        x = ops.add(
-            x, self._attention(self._norm(x, prefix + "input_layernorm.weight"), prefix + "self_attn.", layer, slot)
-        )
-        return ops.add(x, self._mlp(self._norm(x, prefix + "post_attention_layernorm.weight"), prefix + "mlp."))
+        x = ops.add(x, self._attention(self._norm(x, prefix + "input_layernorm.weight"), layer, slot))
+        return ops.add(x, self._mlp(self._norm(x, prefix + "post_attention_layernorm.weight"), layer))
 
-    def _attention(self, x: ov.Node, prefix: str, layer: int, slot: int) -> ov.Node:
+    def _attention(self, x: ov.Node, layer: int, slot: int) -> ov.Node:
         a = self._a
-        query = join_heads(self._rope(self._heads(x, prefix, "q", a.heads)))
-        key = join_heads(self._rope(self._heads(x, prefix, "k", a.kv_heads)))
-        value = join_heads(self._heads(x, prefix, "v", a.kv_heads))
+        query = join_heads(self._rope(self._heads(x, layer, "q", a.heads)))
+        key = join_heads(self._rope(self._heads(x, layer, "k", a.kv_heads)))
+        value = join_heads(self._heads(x, layer, "v", a.kv_heads))
         caches = cache_parameters(slot)
         self._parameters += caches
         windowed = a.sliding_window_tokens is not None and layer >= a.sliding_from_layer
         window = a.sliding_window_tokens or 0 if windowed else 0
         attended = paged_attention(query, key, value, caches, self._batch, a, window)
         rows = ops.reshape(ops.unsqueeze(attended, ints64([1])), ints64([0, 1, a.heads * a.head_dim]), True)
-        return self._linear(rows, prefix + "o_proj.weight")
+        return self._projection(rows, layer, "self_attn.o_proj")
 
-    def _heads(self, x: ov.Node, prefix: str, which: str, heads: int) -> ov.Node:
+    def _heads(self, x: ov.Node, layer: int, which: str, heads: int) -> ov.Node:
         """Project to `[T, heads, 1, head_dim]`, with the bias (Qwen2) or the norm (Qwen3) of the family."""
-        projected = self._linear(x, f"{prefix}{which}_proj.weight")
-        if self._a.qkv_bias:
-            projected = ops.add(projected, self._weights.vector(f"{prefix}{which}_proj.bias"))
+        projected = self._projection(x, layer, f"self_attn.{which}_proj", bias=self._a.qkv_bias)
         split = split_heads(projected, heads, self._a.head_dim)
         if self._a.qk_norm and which != "v":
-            split = self._norm(split, f"{prefix}{which}_norm.weight")
+            split = self._norm(split, f"model.layers.{layer}.self_attn.{which}_norm.weight")
         return heads_first(split)
 
-    def _mlp(self, x: ov.Node, prefix: str) -> ov.Node:
-        gate = swish(self._linear(x, prefix + "gate_proj.weight"))
-        return self._linear(ops.multiply(gate, self._linear(x, prefix + "up_proj.weight")), prefix + "down_proj.weight")
+    def _mlp(self, x: ov.Node, layer: int) -> ov.Node:
+        gate = swish(self._projection(x, layer, "mlp.gate_proj"))
+        return self._projection(ops.multiply(gate, self._projection(x, layer, "mlp.up_proj")), layer, "mlp.down_proj")
 
     def _head(self, x: ov.Node) -> ov.Node:
         rows = ops.gather(x, self._input(ov.Type.i64, [-1], SAMPLED), int32(0))
@@ -104,6 +106,14 @@ class _Decoder:
 
     def _norm(self, x: ov.Node, name: str) -> ov.Node:
         return rms_norm(x, self._weights.vector(name), self._a.norm_eps)
+
+    def _projection(self, x: ov.Node, layer: int, name: str, bias: bool = False) -> ov.Node:
+        """Apply a linear layer of a decoder layer, with the updates of adapters if there is room for them."""
+        full = f"model.layers.{layer}.{name}"
+        y = self._linear(x, full + ".weight")
+        if bias:
+            y = ops.add(y, self._weights.vector(full + ".bias"))
+        return y if self._low_rank is None else self._low_rank.updated(y, x, layer, name)
 
     def _linear(self, x: ov.Node, name: str) -> ov.Node:
         return ops.matmul(x, self._weights.linear(name), False, True)

@@ -14,12 +14,15 @@ import openvino as ov
 from llmhostd.domain.errors import EngineError, InstanceLostError, ProcessLostError
 from llmhostd.domain.model import ModelShape
 from llmhostd.engines.interface import Floats, Iteration, ModuleRange
+from llmhostd.loader.adapter import AdapterWeights
 from llmhostd.loader.safetensors import Checkpoint
 from llmhostd_openvino.footprint import Footprint
 from llmhostd_openvino.graph import HIDDEN, POSITIONS, SAMPLED, TOKEN_IDS
 from llmhostd_openvino.kv_arena import CachePort, KvArena
+from llmhostd_openvino.low_rank import ROW_SLOTS
 from llmhostd_openvino.padding import TOKEN_STEP, pad
 from llmhostd_openvino.paged_attention import BLOCK_TOKENS
+from llmhostd_openvino.slot_factors import SlotFactors
 
 _libc = ctypes.CDLL(None)
 
@@ -34,9 +37,18 @@ class OpenVinoInstance:
     token_step = TOKEN_STEP
 
     def __init__(
-        self, compiled: ov.CompiledModel, checkpoint: Checkpoint, shape: ModelShape, modules: ModuleRange, kv_limit: int
+        self,
+        compiled: ov.CompiledModel,
+        checkpoint: Checkpoint,
+        shape: ModelShape,
+        modules: ModuleRange,
+        kv_limit: int,
+        factors: SlotFactors | None = None,
     ) -> None:
-        """Take a compiled graph of `modules`. `kv_limit`: bytes of KV that the node could hold at most."""
+        """Take a compiled graph of `modules`, which reads `factors` if it has room for adapters.
+
+        `kv_limit`: bytes of KV that the node could hold at most.
+        """
         self.shape = shape
         self._modules = modules
         self._checkpoint: Checkpoint | None = checkpoint
@@ -49,6 +61,10 @@ class OpenVinoInstance:
         self._caches: list[tuple[int, ov.Tensor]] = []
         self._width = shape.architecture.vocab if modules.head else shape.architecture.hidden
         self._footprint = Footprint(shape, modules)
+        self._factors = factors
+        self.adapter_slots = factors.slots if factors else None
+        for name, tensor in (factors.tensors() if factors else {}).items():
+            self._request.set_input_tensor(self._ports[name], tensor)
         self.kv_blocks = 0
         self.resize_kv(0)
 
@@ -102,7 +118,17 @@ class OpenVinoInstance:
             raise EngineError("this range has no embedding: the iteration must carry hidden states")
         if self._modules.head:
             inputs.append((SAMPLED, it.sampled_indices))
+        if self._factors is not None:
+            inputs.append((ROW_SLOTS, self._factors.row_slots(it)))
+        elif it.adapters is not None and (it.adapters != -1).any():
+            raise EngineError("this instance was loaded without room for adapters")
         return inputs
+
+    def set_adapter(self, slot: int, weights: AdapterWeights | None) -> None:
+        """See `AdaptableInstance.set_adapter`."""
+        if self._factors is None:
+            raise EngineError("this instance was loaded without room for adapters")
+        self._factors.put(slot, weights)
 
     def resize_kv(self, kv_blocks: int, moves: Sequence[tuple[int, int]] = ()) -> None:
         """See `EngineInstance.resize_kv`. All sources of `moves` are read before any target is written."""
@@ -129,7 +155,9 @@ class OpenVinoInstance:
 
     def held_bytes(self) -> int:
         """See `EngineInstance.held_bytes`; nothing once it is unloaded."""
-        return self._footprint.held_bytes() if self._checkpoint is not None else 0
+        if self._checkpoint is None:
+            return 0
+        return self._footprint.held_bytes() + (self._factors.held_bytes if self._factors else 0)
 
     def unload(self) -> None:
         """See `EngineInstance.unload`."""
@@ -138,7 +166,7 @@ class OpenVinoInstance:
         # In this order: the request reads the compiled model, which may read the mapping.
         del self._request, self._compiled
         self._caches = []
-        self._checkpoint = None
+        self._checkpoint = self._factors = None
         _libc.malloc_trim(0)
 
 

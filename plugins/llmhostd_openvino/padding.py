@@ -45,6 +45,8 @@ def _append_request(it: Iteration, tokens: int, block: int) -> None:
     it.past_lens = _one_more(it.past_lens, 0)
     it.token_ids = np.append(it.token_ids, np.zeros(tokens, np.int64))
     it.positions = np.append(it.positions, np.arange(tokens, dtype=np.int64))
+    if it.adapters is not None:
+        it.adapters = _one_more(it.adapters, -1)
     if it.hidden is not None:
         it.hidden = np.pad(it.hidden, ((0, tokens), (0, 0)))
 

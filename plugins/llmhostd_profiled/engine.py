@@ -39,6 +39,8 @@ class ProfiledEngine:
     def load(self, checkpoint: Path, options: LoadOptions) -> EngineInstance:
         """See `Engine.load`. Reads the checkpoint's headers and takes the time that the profile says."""
         began_s = time.monotonic()
+        if options.adapters is not None:
+            raise EngineError("engine profiled computes no adapters")
         described = describe(checkpoint)
         modules = options.modules or ModuleRange(first=0, end=described.architecture.layers)
         _check_range(modules, described.architecture)
