@@ -79,8 +79,10 @@ def validate(
     if harmed:
         least_s = max(at_best_s, play.now if came_s is None else came_s)
         return Verdict(False, least_s - arrived_s, harmed)
-    if came_s is None or came_s > deadline_s:
-        return _too_late(play.newcomer_at_best_s() if came_s is None else came_s, newcomer)
+    if came_s is None:  # the play ended before anything was late
+        came_s = play.newcomer_at_best_s()
+    if came_s > deadline_s:
+        return _too_late(came_s, newcomer)
     ttft_s, promised_s = came_s - arrived_s, deadline_s - arrived_s
     return Verdict(True, ttft_s, f"first token in {ttft_s:.2f} s of {promised_s:.2f} s; decodes fill {share:.0%}")
 

@@ -145,4 +145,10 @@ def accepts(box, joined, newcomer, now, policy, scheduling):
         if slack_s >= 0.0 or all(each.tokens_out > then[name] for name, each in played.requests().items()):
             break
     came_s = played.first_s.get(own)
-    return came_s is not None and came_s <= newcomer.deadline_s, came_s
+    if came_s is None:  # the play ended before: it may come next
+        one = played.box.instances[joined]
+        mine = one.requests[own]
+        part = ((mine.pending_tokens, mine.computed_tokens),)
+        own_s = one.estimator.iteration_s(prefill=part, decode_batch=0, decode_context=0)
+        came_s = max(played.now, one.ready_at_s) + one.first_run_s + own_s
+    return came_s <= newcomer.deadline_s, came_s
