@@ -8,14 +8,18 @@ from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+
 from llmhostd.domain.errors import CallerError, EngineError
 from llmhostd.domain.ids import RequestId
 from llmhostd.domain.node_events import RowPlan
 from llmhostd.domain.reports import RowReport, TokenLogprobs
 from llmhostd.domain.request import FinishReason, Sampling
+from llmhostd.engines.adapter_table import NO_SLOT, AdapterTable
 from llmhostd.engines.batch import flatten
-from llmhostd.engines.interface import EngineInstance, Floats
+from llmhostd.engines.interface import AdaptableInstance, EngineInstance, Floats, Iteration
 from llmhostd.engines.sampling import TokenSampler, draw_tokens, token_logprobs
+from llmhostd.loader.adapter import AdapterWeights
 from llmhostd.memory.kv_blocks import KvBlocks, KvExhaustedError
 
 _BORROWER = RequestId("")
@@ -28,12 +32,14 @@ class PlanError(EngineError):
 class _Running:
     """One request: its context (prompt and outputs), how much of it has keys and values, and when it ends."""
 
-    __slots__ = ("cached", "computed", "context", "sampler", "stops")
+    __slots__ = ("cached", "computed", "context", "sampler", "slot", "stops")
 
-    def __init__(self, context: "array[int]", sampler: TokenSampler, stops: frozenset[int]) -> None:
+    def __init__(self, context: "array[int]", sampler: TokenSampler, stops: frozenset[int], slot: int) -> None:
         self.context = context
         self.sampler = sampler
         self.stops = stops
+        self.slot = slot
+        """Of its adapter."""
         self.computed = 0
         self.cached = 0
         """Prefix tokens that came from the cache and were not reported yet."""
@@ -56,6 +62,9 @@ class Runner:
         self._running: dict[RequestId, _Running] = {}
         self._prefilling: dict[RequestId, _Running] = {}
         """Those with more than their last token to compute."""
+        self._adaptable = instance if isinstance(instance, AdaptableInstance) and instance.adapter_slots else None
+        room = self._adaptable and self._adaptable.adapter_slots
+        self._adapters = AdapterTable(room.slots if room else 0)
 
     @property
     def kv_bytes(self) -> int:
@@ -72,23 +81,50 @@ class Runner:
         """KV blocks that requests have in common, beyond once."""
         return self._blocks.shared
 
-    def submit(self, request_id: RequestId, context: Sequence[int], sampling: Sampling, tokens_out: int = 0) -> int:
+    def place_adapter(self, weights: AdapterWeights) -> None:
+        """Have an adapter in a slot, for requests that name its identity; another that nobody uses may go for it.
+
+        Raises EngineError when requests use all slots, or the adapter does not fit.
+        """
+        if self._adaptable is None:
+            raise EngineError("this instance was loaded without room for adapters")
+        if weights.identity in self._adapters:
+            return
+        slot, placed = self._adapters.make_room(), None
+        try:
+            self._adaptable.set_adapter(slot, weights)
+            placed = weights.identity
+        finally:
+            self._adapters.put(slot, placed)
+
+    def submit(
+        self,
+        request_id: RequestId,
+        context: Sequence[int],
+        sampling: Sampling,
+        tokens_out: int = 0,
+        adapter: str = "",
+    ) -> int:
         """Take in a request; returns how many tokens of its context are computed already (a cached prefix).
 
         The last `tokens_out` tokens of `context` are outputs from before it moved here. It ends by STOP after a token
         of `sampling.stop_token_ids` or one of the model's end-of-text tokens, unless those are to be ignored; the
-        token is among its outputs. Raises CallerError for tokens that the model does not have.
+        token is among its outputs. `adapter`: the identity of one that is placed; none: the base as it is. Raises
+        CallerError for tokens that the model does not have, PlanError for an adapter that is not placed.
         """
         architecture = self.instance.shape.architecture
         if not context:
             raise CallerError("the prompt is empty", field="prompt")
         if not 0 <= min(context) <= max(context) < architecture.vocab:
             raise CallerError(f"the prompt has tokens outside 0..{architecture.vocab - 1}", field="prompt")
+        if adapter and adapter not in self._adapters:
+            raise PlanError(f"{request_id} wants adapter {adapter}, which is in no slot here")
         sampler = TokenSampler(sampling, architecture.vocab, context[len(context) - tokens_out :])
         ends = frozenset(architecture.eos_token_ids)
         stops = frozenset(sampling.stop_token_ids)
-        running = _Running(array("q", context), sampler, stops - ends if sampling.ignore_eos else stops | ends)
-        running.computed = running.cached = self._blocks.open(request_id, running.context)
+        slot = self._adapters.hold(adapter) if adapter else NO_SLOT
+        running = _Running(array("q", context), sampler, stops - ends if sampling.ignore_eos else stops | ends, slot)
+        running.computed = running.cached = self._blocks.open(request_id, running.context, adapter)
         self._running[request_id] = running
         if len(context) - running.computed > 1:
             self._prefilling[request_id] = running
@@ -96,7 +132,9 @@ class Runner:
 
     def drop(self, request_id: RequestId) -> None:
         """Forget a request; what it computed stays cached until the blocks are needed."""
-        del self._running[request_id]
+        slot = self._running.pop(request_id).slot
+        if slot != NO_SLOT:
+            self._adapters.release(slot)
         self._prefilling.pop(request_id, None)
         self._blocks.close(request_id)
 
@@ -107,11 +145,7 @@ class Runner:
         fails, after which the requests may run again.
         """
         running = [self._admit(row) for row in rows]
-        parts = (
-            (one.context, self._blocks.table(row.request_id), one.computed, row.tokens, row.sample)
-            for one, row in zip(running, rows, strict=True)
-        )
-        logits = self.instance.run(flatten(parts, self.instance.block_tokens))
+        logits = self.instance.run(self._iteration(running, rows))
         sampled = [one for one, row in zip(running, rows, strict=True) if row.sample]
         drawn = iter(self._draw(logits, sampled) if sampled else ())
         return tuple(
@@ -182,6 +216,16 @@ class Runner:
             )
         self._blocks.extend(row.request_id, end)
         return one
+
+    def _iteration(self, running: Sequence[_Running], rows: Sequence[RowPlan]) -> Iteration:
+        parts = (
+            (one.context, self._blocks.table(row.request_id), one.computed, row.tokens, row.sample)
+            for one, row in zip(running, rows, strict=True)
+        )
+        iteration = flatten(parts, self.instance.block_tokens)
+        if any(one.slot != NO_SLOT for one in running):
+            iteration.adapters = np.array([one.slot for one in running], np.int32)
+        return iteration
 
     def _draw(self, logits: Floats, sampled: Sequence[_Running]) -> list[tuple[int, tuple[TokenLogprobs, ...]]]:
         tokens = draw_tokens(logits, [one.sampler for one in sampled])

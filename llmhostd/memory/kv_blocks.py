@@ -9,7 +9,8 @@ request, or of several that share a prefix. Every block is in exactly one of thr
 - free: holding nothing.
 
 Prefixes are found by chained digests: a full block is known by its own tokens and the digest of the block before it, so
-that equal digests mean equal contexts from the first token on (the automatic prefix caching of vLLM).
+that equal digests mean equal contexts from the first token on (the automatic prefix caching of vLLM). Whoever computes
+them is part of it: with different adapters, equal tokens have different keys and values.
 """
 
 from array import array
@@ -28,9 +29,11 @@ class KvExhaustedError(EngineError):
 class _Table:
     """One request's blocks in order, and the digests of those that are full."""
 
-    __slots__ = ("blocks", "digests")
+    __slots__ = ("blocks", "digests", "root")
 
-    def __init__(self) -> None:
+    def __init__(self, computed_by: str) -> None:
+        self.root = blake2b(computed_by.encode(), digest_size=16).digest() if computed_by else b""
+        """What the first block is chained to."""
         self.blocks = array("i")
         self.digests: list[bytes] = []
 
@@ -42,7 +45,7 @@ class _Table:
     def next_digest(self, context: "array[int]", block_tokens: int) -> bytes:
         """What the block after the full ones is known by; 16 bytes, so that two prefixes never meet by chance."""
         begin = self.sealed * block_tokens
-        parent = self.digests[-1] if self.digests else b""
+        parent = self.digests[-1] if self.digests else self.root
         return blake2b(parent + context[begin : begin + block_tokens].tobytes(), digest_size=16).digest()
 
 
@@ -83,12 +86,13 @@ class KvBlocks:
         """Blocks that nobody owns and that would be given away when needed."""
         return len(self._cached)
 
-    def open(self, request_id: RequestId, context: "array[int]") -> int:
+    def open(self, request_id: RequestId, context: "array[int]", computed_by: str = "") -> int:
         """Begin a table with the longest cached prefix of `context`; returns how many tokens that is.
 
-        The last context token is never taken from the cache: computing it is what yields the next token.
+        `computed_by`: the adapter, if any; only what the same one computed is a prefix. The last context token is never
+        taken from the cache: computing it is what yields the next token.
         """
-        self._tables[request_id] = _Table()
+        self._tables[request_id] = _Table(computed_by)
         return self.reuse(request_id, context)
 
     def reuse(self, request_id: RequestId, context: "array[int]") -> int:

@@ -19,9 +19,9 @@ class Driver:
         self.outputs: dict[RequestId, list[int]] = {}
         self.reports: dict[RequestId, list[RowReport]] = {}
 
-    def submit(self, name: str, context: list[int], sampling: Sampling, tokens_out: int = 0) -> int:
+    def submit(self, name: str, context: list[int], sampling: Sampling, tokens_out: int = 0, adapter: str = "") -> int:
         request_id = RequestId(name)
-        cached = self.runner.submit(request_id, context, sampling, tokens_out)
+        cached = self.runner.submit(request_id, context, sampling, tokens_out, adapter)
         self.pending[request_id] = len(context) - cached
         self.length[request_id] = len(context)
         self.outputs[request_id] = []

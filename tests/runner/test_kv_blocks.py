@@ -25,16 +25,17 @@ def compute(blocks: KvBlocks, name: str, context: "array[int]") -> int:
 
 
 class BlocksAndTwin(RuleBasedStateMachine):
-    """The twin knows prefixes as whole tuples of tokens, keeps a plain list of what may be evicted, and remembers in
-    `memory` the whole context up to the end of every block, as an engine would have written it."""
+    """The twin knows prefixes as whole tuples of who computes and the tokens, keeps a plain list of what may be evicted,
+    and remembers in `memory` the whole context up to the end of every block, as an engine would have written it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.blocks = KvBlocks(BLOCK)
-        self.memory: dict[int, tuple[int, ...]] = {}
-        self.prefixes: dict[tuple[int, ...], int] = {}
+        self.memory: dict[int, tuple[str | int, ...]] = {}
+        self.prefixes: dict[tuple[str | int, ...], int] = {}
         self.evictable: list[int] = []
         self.contexts: dict[RequestId, list[int]] = {}
+        self.computed_by: dict[RequestId, str] = {}
         self.computed: dict[RequestId, int] = {}
         self.names = 0
 
@@ -46,15 +47,16 @@ class BlocksAndTwin(RuleBasedStateMachine):
             block = self.evictable.pop(0)
             self.prefixes = {prefix: held for prefix, held in self.prefixes.items() if held != block}
 
-    @rule(context=st.lists(st.integers(0, 1), min_size=1, max_size=5 * BLOCK))
-    def open(self, context: list[int]) -> None:
+    @rule(context=st.lists(st.integers(0, 1), min_size=1, max_size=5 * BLOCK), by=st.sampled_from(("", "adapter")))
+    def open(self, context: list[int], by: str) -> None:
         request_id = RequestId(f"r{self.names}")
         self.names += 1
         full = 0
-        while (full + 1) * BLOCK < len(context) and tuple(context[: (full + 1) * BLOCK]) in self.prefixes:
+        while (full + 1) * BLOCK < len(context) and (by, *context[: (full + 1) * BLOCK]) in self.prefixes:
             full += 1
-        cached = self.blocks.open(request_id, array("q", context))
+        cached = self.blocks.open(request_id, array("q", context), by)
         assert cached == full * BLOCK
+        self.computed_by[request_id] = by
         self.contexts[request_id] = context
         self.computed[request_id] = cached
         self.evictable = [block for block in self.evictable if not self.owners(block)]
@@ -63,7 +65,7 @@ class BlocksAndTwin(RuleBasedStateMachine):
     @rule(data=st.data(), more=st.integers(1, 2 * BLOCK))
     def compute(self, data: st.DataObject, more: int) -> None:
         request_id = data.draw(st.sampled_from(sorted(self.contexts)))
-        context = self.contexts[request_id]
+        context, by = self.contexts[request_id], self.computed_by[request_id]
         upto = min(len(context), self.computed[request_id] + more)
         before = list(self.blocks.table(request_id))
         lacking = -(-upto // BLOCK) - len(before)
@@ -77,20 +79,20 @@ class BlocksAndTwin(RuleBasedStateMachine):
         self.blocks.extend(request_id, upto)
         table = self.blocks.table(request_id)
         for end in range(self.computed[request_id] + 1, upto + 1):
-            self.memory[table[(end - 1) // BLOCK]] = tuple(context[:end])
+            self.memory[table[(end - 1) // BLOCK]] = (by, *context[:end])
         self.blocks.seal(request_id, array("q", context), upto)
         self.computed[request_id] = upto
         for end in range(BLOCK, upto + 1, BLOCK):
-            self.prefixes.setdefault(tuple(context[:end]), table[end // BLOCK - 1])
+            self.prefixes.setdefault((by, *context[:end]), table[end // BLOCK - 1])
 
     @precondition(lambda self: self.contexts)
     @rule(data=st.data())
     def reuse(self, data: st.DataObject) -> None:
         request_id = data.draw(st.sampled_from(sorted(self.contexts)))
-        context = self.contexts[request_id]
+        context, by = self.contexts[request_id], self.computed_by[request_id]
         full = self.computed[request_id] // BLOCK
         if len(self.blocks.table(request_id)) == full:
-            while (full + 1) * BLOCK < len(context) and tuple(context[: (full + 1) * BLOCK]) in self.prefixes:
+            while (full + 1) * BLOCK < len(context) and (by, *context[: (full + 1) * BLOCK]) in self.prefixes:
                 full += 1
             self.computed[request_id] = full * BLOCK
         assert self.blocks.reuse(request_id, array("q", context)) == full * BLOCK
@@ -151,10 +153,10 @@ class BlocksAndTwin(RuleBasedStateMachine):
         named = [block for request_id in self.contexts for block in self.blocks.table(request_id)]
         assert self.blocks.shared == len(named) - len(set(named))
         for request_id, context in self.contexts.items():
-            table = self.blocks.table(request_id)
+            table, by = self.blocks.table(request_id), self.computed_by[request_id]
             for index in range(-(-self.computed[request_id] // BLOCK)):
                 end = min((index + 1) * BLOCK, self.computed[request_id])
-                assert self.memory[table[index]] == tuple(context[:end])
+                assert self.memory[table[index]] == (by, *context[:end])
 
 
 BlocksAndTwin.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
@@ -169,6 +171,20 @@ def test_a_prefix_is_found_again_but_never_the_last_token() -> None:
     assert blocks.open(RequestId("longer"), tokens(*range(9))) == 8
     assert blocks.open(RequestId("other"), tokens(9, *range(1, 9))) == 0
     assert blocks.table(RequestId("longer"))[:2] == blocks.table(RequestId("a"))[:2]
+
+
+def test_what_an_adapter_computed_is_no_prefix_for_others() -> None:
+    blocks = KvBlocks(BLOCK)
+    blocks.resize(16)
+    compute(blocks, "base", tokens(*range(8)))
+    for by in ("one", "two"):
+        assert blocks.open(RequestId(by), tokens(*range(8)), by) == 0
+        blocks.extend(RequestId(by), 8)
+        blocks.seal(RequestId(by), tokens(*range(8)), 8)
+    for by in ("one", "two", ""):
+        assert blocks.open(RequestId(f"{by} again"), tokens(*range(9)), by) == 8
+        assert blocks.table(RequestId(f"{by} again")) == blocks.table(RequestId(by or "base"))
+    assert blocks.owned == 6
 
 
 def test_the_least_recently_used_tail_goes_first() -> None:
