@@ -25,7 +25,7 @@ def compute(blocks: KvBlocks, name: str, context: "array[int]") -> int:
 
 
 class BlocksAndTwin(RuleBasedStateMachine):
-    """The twin knows prefixes as whole tuples of who computes and the tokens, keeps a plain list of what may be evicted,
+    """The twin knows prefixes as whole tuples of who computes and the tokens, has a plain list of what may be evicted,
     and remembers in `memory` the whole context up to the end of every block, as an engine would have written it."""
 
     def __init__(self) -> None:
