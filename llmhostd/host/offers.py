@@ -10,6 +10,7 @@ import msgspec
 
 from llmhostd.compute.iteration_plan import SchedulingPolicy
 from llmhostd.compute.shadow_validation import ShadowPolicy, Verdict, validate
+from llmhostd.compute.under_way import when_free
 from llmhostd.compute.workload import RequestLoad
 from llmhostd.consolidation.bin_packing import NEARNESS, PackingPolicy, Standing, fit, preference
 from llmhostd.domain.ids import InstanceId, RequestId
@@ -134,7 +135,8 @@ class Offers:
         newcomer = request
         if grace_s > request.shape.grace_s and self._policy.cold_start_grace and not moving:
             newcomer = replace(request, shape=msgspec.structs.replace(request.shape, grace_s=grace_s))
-        picture = what_if.picture(node, instance, ready_at_s)
+        there = when_free(node.load, now, self._scheduling, loading_slowdown=self._shadow.loading_slowdown)
+        picture = what_if.picture(there, instance, ready_at_s)
         verdict = validate(picture, instance.id, newcomer, now, self._shadow, self._scheduling)
         return Offer(instance, newcomer, verdict)
 

@@ -47,18 +47,19 @@ class WhatIf:
             joining += [(one, self.joined[one.id]) for one in others]
         return joining
 
-    def picture(self, node: NodeRecord, instance: Instance, ready_at_s: float) -> NodeLoad:
-        """Draw what a node would work on, with an instance, new or not, that is ready at some time."""
-        new = {one.id: one.load for one in self.drafts.values() if one.node_id == node.spec.id}
-        loads = {**node.load.instances, **new, instance.id: replace(instance.load, ready_at_s=ready_at_s)}
+    def picture(self, there: NodeLoad, instance: Instance, ready_at_s: float) -> NodeLoad:
+        """Draw what a node would work on beside what is there, with an instance, new or not, ready at some time."""
+        new = {one.id: one.load for one in self.drafts.values() if one.node_id == instance.node_id}
+        load = replace(there.instances.get(instance.id, instance.load), ready_at_s=ready_at_s)
+        loads = {**there.instances, **new, instance.id: load}
         for key in self.emptied:
             if key in loads:
                 loads[key] = replace(loads[key], requests={})
         for key, requests in self.joined.items():
             if key in loads:
-                there = {**loads[key].requests, **{one.shape.id: one for one in requests}}
-                loads[key] = replace(loads[key], requests=there)
-        return NodeLoad(node.load.busy_until_s, loads)
+                together = {**loads[key].requests, **{one.shape.id: one for one in requests}}
+                loads[key] = replace(loads[key], requests=together)
+        return NodeLoad(there.busy_until_s, loads)
 
 
 AS_IT_IS = WhatIf()

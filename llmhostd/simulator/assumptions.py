@@ -36,6 +36,8 @@ class Assumptions(Word):
     kv_allocate_bytes_per_s: float = 34e9
     kv_shrink_bytes_per_s: float = 53e9
     """Of what remains: 32 GB to 16 GB in 0.3 s (fig. 17)."""
+    kv_resize_beside: bool = True
+    """Other instances of a node compute while one's pool is resized (§VII-C). False: the node computes nothing."""
     least_kv_tokens: int = 4096
     """L_min of eq. 2 where the paper is taken as written."""
     keep_alive_s: float = 1.0

@@ -75,6 +75,7 @@ class Field:
         return Physics(
             noise=self.noise,
             loading_slowdown=1.0,
+            kv_beside=assumptions.kv_resize_beside,
             kv_grow_s=0.0,
             kv_shrink_s=0.0,
             kv_copy_s_per_byte=1 / assumptions.kv_copy_bytes_per_s if copies else 0.0,

@@ -46,6 +46,9 @@ class Physics(Word):
     """For every byte that the pool had."""
     kv_allocate_s_per_byte: float = 0.0
     """For every byte that the pool gets."""
+    kv_beside: bool = False
+    """Other instances compute while a pool is resized (SLINFER §VII-C). False: the device is held, as by our engines,
+    which take no time for it."""
     kv_shrink_s: float = 0.05
     """Shrinking takes this, and what the next setting adds."""
     kv_shrink_s_per_byte: float = 0.0
@@ -212,14 +215,17 @@ class Device:
     def _resize_kv(self, action: does.ResizeKv, now: float) -> None:
         runner = self._runners[action.instance_id]
         takes_s = self._resizing_s(runner, action.kv_blocks)
-        self._computing = action.instance_id
+        holds_device = not self._physics.kv_beside
+        if holds_device:
+            self._computing = action.instance_id
         self._world.meter.resized(takes_s)
 
         def ended(then: float) -> None:
-            self._computing = None
+            if holds_device:
+                self._computing = None
             runner.kv_blocks = action.kv_blocks
             self._report(action.instance_id, ModelState.RESIDENT if runner.resident else ModelState.WARM)
-            self._tell(does.KvResized(instance_id=action.instance_id, kv_blocks=action.kv_blocks), then)
+            self._tell(does.KvResized(instance_id=action.instance_id, kv_blocks=action.kv_blocks, took_s=takes_s), then)
 
         self._later(now + takes_s, ended)
 

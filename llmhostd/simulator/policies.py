@@ -27,6 +27,8 @@ from llmhostd.simulator.minds import Minds
 
 WHOLE_PROMPT_TOKENS = 1 << 17
 """A chunk that no prompt exceeds."""
+MOST_CHUNK_TOKENS = 4096
+"""On machines that compute a prompt in a second, others' deadlines cut it, not the fear of who may arrive meanwhile."""
 MOST_BATCH = 256
 """The largest batch of the published tables."""
 
@@ -91,10 +93,12 @@ def slinfer(assumptions: Assumptions) -> Policies:
 
 def llmhostd(assumptions: Assumptions) -> Policies:
     """Our defaults, with what the experiment's machines need: their batches, their loads, their keep-alive."""
-    paper = slinfer(assumptions)
+    keep = slinfer(assumptions).host.residency
     return Policies(
-        host=paper.host,
-        scheduling=SchedulingPolicy(iteration=IterationPolicy(max_batch=MOST_BATCH)),
+        host=HostPolicies(residency=keep, shadow=ShadowPolicy(loading_slowdown=1.0)),
+        scheduling=SchedulingPolicy(
+            chunk=ChunkPolicy(max_chunk_tokens=MOST_CHUNK_TOKENS), iteration=IterationPolicy(max_batch=MOST_BATCH)
+        ),
         kv_demand=KvDemandPolicy(),
         watermark=WatermarkPolicy(),
         correction=CorrectionPolicy(),
