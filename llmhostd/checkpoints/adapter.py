@@ -33,6 +33,8 @@ _NEUTRAL: tuple[object, ...] = (None, False, "none", [], {})
 """Values by which a field that is not read says that it is off: `bias`, `use_dora`, `modules_to_save` and the like."""
 _KEEPS_THE_BASE = (True, False, "gaussian", "eva", "orthogonal")
 """Initializations that leave the weights of the base as they are; others subtract something from them."""
+_LARGEST_RANK = 8192
+"""Bounds the memory that a broken or hostile configuration can ask for."""
 _PLAIN_PATTERN = re.compile(r"\^?[A-Za-z0-9_.]+\$?")
 
 
@@ -90,7 +92,7 @@ def parse_adapter(config: Mapping[str, Any], base: Architecture, where: str = "a
     """
     fields = ConfigFields(config, where)
     _refuse_what_is_not_computed(config, fields)
-    rank, alpha = fields.positive_int("r"), fields.positive_float("lora_alpha")
+    rank, alpha = _rank(fields, "r"), fields.positive_float("lora_alpha")
     ranks, alphas = _patterns(fields, "rank_pattern"), _patterns(fields, "alpha_pattern")
     root = fields.flag("use_rslora", default=False)
     shapes = linear_shapes(base)
@@ -103,6 +105,8 @@ def parse_adapter(config: Mapping[str, Any], base: Architecture, where: str = "a
         linears.append(
             AdaptedLinear(layer=layer, name=name, rank=own_rank, scale=scale, inputs=inputs, outputs=outputs)
         )
+    if not linears:
+        raise fields.wrong("layers_to_transform", "leaves nothing of `target_modules` to update")
     return Adapter(base=fields.text("base_model_name_or_path", ""), linears=tuple(linears))
 
 
@@ -169,13 +173,19 @@ def _patterns(fields: ConfigFields, field: str) -> dict[str, float]:
     section = fields.section(field)
     if section is None:
         return {}
-    read = section.positive_int if field == "rank_pattern" else section.positive_float
     found = {}
     for pattern in section.names():
         if not _PLAIN_PATTERN.fullmatch(pattern):
             raise section.wrong(pattern, "is an expression; only names of modules are read")
-        found[pattern] = float(read(pattern))
+        found[pattern] = _rank(section, pattern) if field == "rank_pattern" else section.positive_float(pattern)
     return found
+
+
+def _rank(fields: ConfigFields, field: str) -> int:
+    rank = fields.positive_int(field)
+    if rank > _LARGEST_RANK:
+        raise fields.wrong(field, f"is {rank}; at most {_LARGEST_RANK} is read")
+    return rank
 
 
 def _first(patterns: Mapping[str, float], full: str, default: float) -> float:

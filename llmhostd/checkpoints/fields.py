@@ -1,10 +1,13 @@
 """Is this field of a config.json there, and of the right kind? Every error names the file and the field."""
 
+import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from llmhostd.domain.errors import CheckpointError
+
+_LARGEST = sys.float_info.max
 
 
 class ConfigFields:
@@ -52,7 +55,7 @@ class ConfigFields:
     def positive_float(self, field: str, default: float | None = None) -> float:
         """Read a number > 0."""
         value = default if default is not None and not self.has(field) else self._get(field)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LARGEST:
             raise self.wrong(field, f"must be a number above 0, is {value!r}")
         return float(value)
 

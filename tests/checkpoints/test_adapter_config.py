@@ -3,6 +3,8 @@ from typing import Any
 import pytest
 from goldens.adapters import adapter_config, factor_shapes
 from goldens.families import CASES
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llmhostd.checkpoints.adapter import check_tensors, linear_names, parse_adapter
 from llmhostd.checkpoints.architecture import parse_architecture
@@ -87,6 +89,9 @@ def test_where_training_began_does_not_matter(start: object) -> None:
         ({"init_lora_weights": "pissa_niter_16"}, "`init_lora_weights` is 'pissa_niter_16', which changes the base"),
         ({"r": 0}, "`r` must be a whole number above 0, is 0"),
         ({"r": None}, "`r` is missing"),
+        ({"r": 10**400}, "at most 8192 is read"),
+        ({"lora_alpha": 10**400}, "`lora_alpha` must be a number above 0"),
+        ({"rank_pattern": {"q_proj": 9000}}, "`rank_pattern.q_proj` is 9000; at most 8192 is read"),
         ({"lora_alpha": "8"}, "`lora_alpha` must be a number above 0"),
         ({"use_rslora": 1}, "`use_rslora` must be true or false"),
         ({"target_modules": None}, "`target_modules` is missing or empty; known: self_attn.q_proj"),
@@ -98,6 +103,7 @@ def test_where_training_began_does_not_matter(start: object) -> None:
         ({"layers_to_transform": []}, "`layers_to_transform` is []"),
         ({"layers_to_transform": [1], "layers_pattern": "blocks"}, "`layers_pattern` is 'blocks'"),
         ({"layers_to_transform": [1], "target_modules": "all-linear"}, "`layers_to_transform` goes with a list"),
+        ({"layers_to_transform": [1], "target_modules": ["layers.0.mlp.up_proj"]}, "`layers_to_transform` leaves"),
         ({"rank_pattern": {"(q|k)_proj": 2}}, "`rank_pattern.(q|k)_proj` is an expression"),
         ({"rank_pattern": {"q_proj": 2.5}}, "`rank_pattern.q_proj` must be a whole number above 0"),
         ({"rank_pattern": [1]}, "`rank_pattern` must be an object"),
@@ -109,6 +115,24 @@ def test_what_would_be_computed_otherwise_is_refused(more: dict[str, Any], says:
         parse_adapter(adapter_config(**more), BASE, "somewhere/adapter_config.json")
     assert str(caught.value).startswith("somewhere/adapter_config.json: `")
     assert says in str(caught.value)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["q_proj", "LORA"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(more=st.dictionaries(st.sampled_from([*adapter_config(), "exclude_modules", "lora_bias"]), VALUES, max_size=4))
+def test_whatever_it_says_it_is_read_or_refused(more: dict[str, Any]) -> None:
+    try:
+        adapter = parse_adapter(adapter_config() | more, BASE, "a.json")
+    except CheckpointError as error:
+        assert str(error).startswith("a.json: `")
+    else:
+        assert adapter.linears
+        assert all(0 <= one.scale < float("inf") for one in adapter.linears)
 
 
 def test_tensors_are_held_against_the_configuration() -> None:
