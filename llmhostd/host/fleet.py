@@ -164,7 +164,8 @@ class Fleet:
         """Make an instance that does not count until it is added: for asking what if."""
         name = model.spec.name
         key = (model.shape_key, node.spec.hardware_key)
-        if key not in self.profiles:
+        if key not in self.profiles and not any(each.profile_key == key for each in self.instances.values()):
+            # What is loaded already without a profile is being measured, and was promised memory for that.
             self._estimate(model.spec.shape, node.spec.hardware_key)
         estimator: Estimator = self._estimators.get(key) or RoughEstimator(model.spec.shape.weight_bytes)
         instance_id = InstanceId(f"{name}@{node.spec.id}#{self._loads_so_far}")
