@@ -1,11 +1,12 @@
 """How do several adapters update one linear layer in one batch?
 
-All slots' factors are stacked along the rank and are inputs of the graph: y += mine(x A^T) B, where `mine` keeps, of
+All slots' factors are stacked along the rank and are inputs of the graph: y += mine(x A^T) B^T, where `mine` keeps, of
 each token's R = slots * rank products, those of its own slot and makes the others 0. So one graph serves any mix of
-adapters, a slot is filled by writing its rows, and what lies in the others' slots cannot reach a token: it is selected
+adapters, a slot is filled by writing its part, and what lies in the others' slots cannot reach a token: it is selected
 away, not multiplied away. Linear layers with the same input share one product with their stacked A.
 
-Operands have two axes: `[T, 1, K]` times a right side that is an input would run as T products of one row.
+Operands have two axes: `[T, 1, K]` times a right side that is an input would run as T products of one row. Right sides
+have the longer axis of B first, like weights: read in the other order, they take twice the time.
 """
 
 import numpy as np
@@ -36,13 +37,13 @@ def groups(slots: AdapterSlots) -> tuple[tuple[str, ...], ...]:
 
 
 def factor_shapes(slots: AdapterSlots, a: Architecture, modules: ModuleRange) -> dict[str, tuple[int, int]]:
-    """Shapes of factor inputs by name: A `[len(group) * R, inputs]` per group, B `[R, outputs]` per linear layer."""
+    """Shapes of factor inputs by name: A `[len(group) * R, inputs]` per group, B `[outputs, R]` per linear layer."""
     columns, linear = slots.slots * slots.rank, linear_shapes(a)
     shapes = {}
     for layer in range(modules.first, modules.end):
         for group in groups(slots):
             shapes[a_name(layer, group)] = (len(group) * columns, linear[f"{group[0]}.weight"][1])
-            shapes |= {b_name(layer, name): (columns, linear[f"{name}.weight"][0]) for name in group}
+            shapes |= {b_name(layer, name): (linear[f"{name}.weight"][0], columns) for name in group}
     return shapes
 
 
@@ -81,7 +82,7 @@ class LowRank:
             return y
         if (layer, name) not in self._products:
             self._multiply(x, layer, self._groups[name])
-        update = ops.matmul(self._products.pop((layer, name)), self._factor(b_name(layer, name)), False, False)
+        update = ops.matmul(self._products.pop((layer, name)), self._factor(b_name(layer, name)), False, True)
         return ops.add(y, ops.unsqueeze(update, ints64([1])))
 
     def _multiply(self, x: ov.Node, layer: int, group: tuple[str, ...]) -> None:

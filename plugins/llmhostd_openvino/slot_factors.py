@@ -1,7 +1,8 @@
 """Where do the factors of the adapters in use lie, and how does one get there?
 
-One array per factor input of the graph; a slot is some rows of each. The engine reads them where they are, so that an
-adapter is in use as soon as its rows are written. Rows that no adapter fills are 0. Scales are multiplied into B.
+One array per factor input of the graph; a slot is some rows of each A and some columns of each B. The engine reads them
+where they are, so that an adapter is in use as soon as it is written. What no adapter fills is 0. Scales are multiplied
+into B.
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ from llmhostd.loader.adapter import AdapterWeights, Factor
 from llmhostd.loader.safetensors_writer import to_bf16
 from llmhostd_openvino.low_rank import a_name, b_name, factor_shapes, groups
 
-Rows = npt.NDArray[Any]
+Values = npt.NDArray[Any]
 """f32, or bf16 as uint16."""
 
 
@@ -31,12 +32,12 @@ class SlotFactors:
         self._layers = a.layers
         self._modules = modules
         stored: npt.DTypeLike = np.float32 if compute is ComputePrecision.F32 else np.uint16
-        self._arrays: dict[str, Rows] = {
+        self._arrays: dict[str, Values] = {
             name: np.zeros(shape, stored) for name, shape in factor_shapes(slots, a, modules).items()
         }
         self._filled = np.zeros(slots.slots, bool)
         self._touched = np.zeros(slots.slots, bool)
-        """Slots whose rows may be other than 0: fresh ones take no memory until they are written."""
+        """Slots that may hold other than 0: fresh arrays take no memory until they are written."""
 
     @property
     def held_bytes(self) -> int:
@@ -95,28 +96,33 @@ class SlotFactors:
             layer, name, rank = one.linear.layer, one.linear.name, one.linear.rank
             if not self._modules.first <= layer < self._modules.end:
                 continue
-            low = self._rows(a_name(layer, group_of[name]), slot, group_of[name].index(name))
-            high = self._rows(b_name(layer, name), slot)
+            low = self._low(layer, group_of[name], name, slot)
+            high = self._high(layer, name, slot)
             low[:rank] = one.a if one.a_dtype == _kept_type(low) else _converted(_floats(one.a, one.a_dtype), low)
             with np.errstate(over="ignore"):
-                rows = _converted(_floats(one.b, one.b_dtype) * np.float32(one.linear.scale), high)
+                scaled = _converted(_floats(one.b, one.b_dtype) * np.float32(one.linear.scale), high)
             # Another request's product is 0; 0 times what is not finite would not be.
-            if not np.isfinite(_floats(rows, _kept_type(high))).all():
+            if not np.isfinite(_floats(scaled, _kept_type(high))).all():
                 raise EngineError(f"{weights.path}: {name} of layer {layer} is too large for this precision")
-            high[:rank] = rows.T
+            high[:, :rank] = scaled
 
     def _clear(self, slot: int) -> None:
         for layer in range(self._modules.first, self._modules.end):
             for group in groups(self.slots):
-                for place, name in enumerate(group):
-                    self._rows(a_name(layer, group), slot, place)[:] = 0
-                    self._rows(b_name(layer, name), slot)[:] = 0
+                for name in group:
+                    self._low(layer, group, name, slot)[:] = 0
+                    self._high(layer, name, slot)[:] = 0
         self._touched[slot] = False
 
-    def _rows(self, name: str, slot: int, place: int = 0) -> Rows:
-        """View the rows of a slot; `place`: of which linear layer, where several share an array."""
-        begin = (place * self.slots.slots + slot) * self.slots.rank
-        return self._arrays[name][begin : begin + self.slots.rank]
+    def _low(self, layer: int, group: tuple[str, ...], name: str, slot: int) -> Values:
+        """View a slot's A `[rank, inputs]`; linear layers of a group lie one after another."""
+        begin = (group.index(name) * self.slots.slots + slot) * self.slots.rank
+        return self._arrays[a_name(layer, group)][begin : begin + self.slots.rank]
+
+    def _high(self, layer: int, name: str, slot: int) -> Values:
+        """View a slot's B `[outputs, rank]`."""
+        begin = slot * self.slots.rank
+        return self._arrays[b_name(layer, name)][:, begin : begin + self.slots.rank]
 
 
 def factor_type(f32: bool) -> ov.Type:
@@ -124,8 +130,8 @@ def factor_type(f32: bool) -> ov.Type:
     return ov.Type.f32 if f32 else ov.Type.bf16
 
 
-def _kept_type(rows: Rows) -> str:
-    return "F32" if rows.dtype == np.float32 else "BF16"
+def _kept_type(values: Values) -> str:
+    return "F32" if values.dtype == np.float32 else "BF16"
 
 
 def _floats(values: Factor, dtype: str) -> npt.NDArray[np.float32]:
@@ -134,5 +140,5 @@ def _floats(values: Factor, dtype: str) -> npt.NDArray[np.float32]:
     return values.astype(np.float32, copy=False)
 
 
-def _converted(values: npt.NDArray[np.float32], like: Rows) -> Rows:
+def _converted(values: npt.NDArray[np.float32], like: Values) -> Values:
     return values if like.dtype == np.float32 else to_bf16(values)

@@ -25,7 +25,7 @@ from llmhostd.engines.runner import Runner
 from llmhostd.loader.adapter import open_adapter
 
 RANK, SLOTS, MANY = 16, 8, 20
-CONTEXT, ROUNDS, STEPS = 256, 6, 8
+CONTEXT, ROUNDS, STEPS = 128, 6, 8
 TARGETS = {"attention": ATTENTION, "all seven": ALL}
 
 
