@@ -17,6 +17,8 @@ from llmhostd.evaluation.variants import twice_the_memory
 
 PRESSED = 2.0
 """Times the limit: where enough is missed to tell what helps."""
+HARDER = 3
+"""How often it is pressed harder where nothing is missed even there."""
 
 
 class Scarce(StrEnum):
@@ -68,10 +70,15 @@ def relieve(question: Question, at_one: Answer, limit: Limit | None) -> Relief |
         return None
     else:
         speed = limit.speed * (PRESSED if limit.held else 1.0)
-    under = question.faster(speed)
-    pressed = at_one if speed == 1.0 else answer(under)
+    pressed = at_one if speed == 1.0 else answer(question.faster(speed))
+    for _ in range(HARDER if limit else 0):  # just beyond a limit a short burst may pass by chance
+        if pressed.attainment < GOOD:
+            break
+        speed *= PRESSED
+        pressed = answer(question.faster(speed))
     if pressed.attainment >= GOOD:
         return None
+    under = question.faster(speed)
     helped = {scarce: answer(help_of(under)).attainment for scarce, help_of in HELPS.items()}
     best_first = sorted(helped.items(), key=lambda one: -one[1])
     return Relief(speed=speed, pressed=pressed, with_twice=dict(best_first))

@@ -44,7 +44,7 @@ class Recorded:
 def history() -> tuple[Start, list[Step]]:
     """Crowded, with worker deaths: every kind of decision is in it."""
     box = complete(make_box(models=4, nodes=2, memory_bytes=900 << 20), Roofline())
-    load = Load(models=[spec.name for spec in box.models], rate=14.0, requests=150, burst=(2.0, 4.0), seed=5)
+    load = Load(models=[spec.name for spec in box.models], rate=40.0, requests=250, burst=(2.0, 4.0), seed=5)
     asked = requests_of(schedule(load, load.models), box.models, chance=Chance(5, Purpose.TIERS), best_effort_share=0.2)
     steps: list[Step] = []
     world = World(
