@@ -59,6 +59,7 @@ class Baseline(ExclusiveMind):
         idle = dict.fromkeys(("busy", "iterations_per_s", "tokens_per_s"), 0.0)
         return NodeSnapshot(
             id=spec.id,
+            kind=spec.kind,
             engine=spec.engine,
             hardware=spec.hardware_key,
             cores=spec.cores,
