@@ -5,15 +5,18 @@ unless the model itself breaks. Whoever finds no place waits for one that is exp
 comes, or hope or time runs out. Best effort is never refused for lateness, nor because no node is up.
 """
 
+from dataclasses import replace
+
 from llmhostd.compute.deadlines import DeadlinePolicy
 from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.actions import HostAction, Refusal
+from llmhostd.domain.ids import NodeId
 from llmhostd.domain.request import RequestShape
 from llmhostd.host.fleet import Fleet
 from llmhostd.host.hope import Hopes
 from llmhostd.host.placement import Placement
 from llmhostd.host.refusal import RefusalPolicy, refuse, refuse_for, too_large
-from llmhostd.host.request import LiveRequest
+from llmhostd.host.request import Hope, LiveRequest
 from llmhostd.host.routing import Answer, Routing
 
 
@@ -51,36 +54,42 @@ class Admission:
             return []
         return self._answer(request, now)
 
-    def look_again(self, now: float) -> list[HostAction]:
-        """Look at newcomers who wait, in order of arrival: a place came, or there is none to hope for any more."""
-        actions: list[HostAction] = []
-        for request in self._fleet.waiting.newcomers:
-            actions += self._answer(request, now)
-        return actions
+    def look_again(self, now: float, node_id: NodeId | None) -> list[HostAction]:
+        """Look at newcomers who wait, in order of arrival: a place came, or there is none to hope for any more.
+
+        `node_id`: where something happened; None: anywhere.
+        """
+        return [
+            action
+            for request in self._fleet.waiting.newcomers
+            if not self._hopes.still_waits(request, now, node_id)
+            for action in self._answer(request, now)
+        ]
 
     def _answer(self, request: LiveRequest, now: float) -> list[HostAction]:
         """Place a newcomer, let it wait, or refuse it."""
         shape, before = request.load.shape, request.hope
         model = self._fleet.models[shape.model]
         excused_s = now - shape.arrived_s if before and before.excused else 0.0
-        answer = self._routing.ask(model, request.load, now, self._fleet.nodes_open(), excused_s)
+        answer = self._routing.ask(model, request.load, now, self._fleet.nodes_free(), excused_s)
         self._fleet.waiting.discard(request)
         self._fleet.requests[shape.id] = request
         if answer.accepted:
             request.hope = None
             return self._placement.place(request, answer.accepted, now)
         hope = self._hopes.of(model, request.load, now)
-        if hope and (before is None or now < before.until_s):
-            request.hope = before or hope
+        until_s = hope.until_s if hope and before is None else before.until_s if before else now
+        if hope and now < until_s and (hope.excused or hope.at_s <= until_s):
+            request.hope = replace(hope, until_s=until_s)
             self._fleet.waiting.add(request)
             return []
         del self._fleet.requests[shape.id]
-        return [self._refusal(answer, shape, now)]
+        return [self._refusal(answer, hope, shape, now)]
 
-    def _refusal(self, answer: Answer, shape: RequestShape, now: float) -> HostAction:
+    def _refusal(self, answer: Answer, hope: Hope | None, shape: RequestShape, now: float) -> HostAction:
         """Say why there is no place, and when there may be one."""
         if self._fleet.nodes_open():
-            return refuse_for(answer, shape, self._policy)
+            return refuse_for(answer, hope, shape, now, self._policy)
         back_at_s = [self._hopes.back_at_s(node, now) for node in self._fleet.nodes.values() if not node.draining]
         known_s = [at_s - now for at_s in back_at_s if at_s is not None]
         why = "every node that is up is being drained" if self._fleet.nodes_up() else "no node is up"

@@ -36,7 +36,7 @@ class BestEffort:
         stuck: dict[ModelName, None] = {}
         queues = self._fleet.waiting.best_effort
         while len(stuck) < len(queues):
-            nodes = [node for node in self._fleet.nodes_open() if self._open(node)]
+            nodes = [node for node in self._fleet.nodes_free() if self._open(node)]
             if not nodes:
                 break
             heads = [queue.first() for model, queue in queues.items() if model not in stuck]

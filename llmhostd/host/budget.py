@@ -1,19 +1,23 @@
 """How many bytes does an instance need, does a newcomer fit, and who would have to give way?
 
 Two sums per node (SLINFER §VII-C). A promise is made at once, when a request is assigned or an instance is told to give
-way; it is granted, and only then used, when the node really has the bytes. Scaling a KV pool is the node's own matter:
-here it is the larger of what the node reports and what eq. 2 demands.
+way; it is granted, and only then used, when the node really has the bytes. Scaling a KV pool is the node's own matter,
+early up to the watermark and lazily down. Here a pool is promised what eq. 2 demands and the watermark on top (§VII-B);
+where the node is short, the bare demand (§VII-D). What the node reports it has counts in any case.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 
 from llmhostd.compute.workload import RequestLoad
+from llmhostd.domain.ids import InstanceId, RequestId
 from llmhostd.domain.model import ModelState
 from llmhostd.host.fleet import Fleet, NodeRecord
 from llmhostd.host.instance import Instance
 from llmhostd.memory.kv_demand import KvDemandPolicy, demand_bytes
+from llmhostd.memory.kv_watermark import WatermarkPolicy
 from llmhostd.memory.ledger import Purpose
 
 
@@ -37,8 +41,9 @@ class Way(StrEnum):
 class Budget:
     """The sums of all nodes."""
 
-    def __init__(self, fleet: Fleet, policy: BudgetPolicy, kv: KvDemandPolicy) -> None:
+    def __init__(self, fleet: Fleet, policy: BudgetPolicy, kv: KvDemandPolicy, watermark: WatermarkPolicy) -> None:
         self._fleet = fleet
+        self._watermark = 1.0 + watermark.watermark
         self._policy = policy
         self._kv = kv
 
@@ -60,13 +65,18 @@ class Budget:
             profile.resident_bytes if profile else int(instance.shape.weight_bytes * self._policy.unmeasured_overhead)
         )
 
-    def need_bytes(self, instance: Instance, extra: Iterable[RequestLoad] = ()) -> tuple[int, int]:
-        """Weights and KV that it will need when all that was ordered and assigned (and `extra`) is done."""
+    def least_bytes(
+        self, instance: Instance, extra: Iterable[RequestLoad] = (), without: Container[RequestId] = ()
+    ) -> tuple[int, int]:
+        """Weights and KV that it cannot do without once all that was ordered and assigned (and `extra`) is done.
+
+        `without`: requests that are taken to have ended.
+        """
         if instance.state is ModelState.UNLOADING:
             return 0, 0
-        requests = [*instance.load.requests.values(), *extra]
+        requests = [*(one for key, one in instance.load.requests.items() if key not in without), *extra]
         kv_bytes = self._kv_bytes(instance, requests) if requests else 0
-        runs = bool(requests) or not self._fleet.measured(instance)
+        runs = bool(requests) or self._fleet.profile_of(instance) is None
         if instance.resting:
             return (self.resident_bytes(instance) if runs else self.warm_bytes(instance)), kv_bytes
         if runs or instance.state is ModelState.RESIDENT:
@@ -82,17 +92,43 @@ class Budget:
         node = self._fleet.node_of(joining[0][0])
         beyond_bytes = -node.promised.free_bytes
         for instance, newcomers in joining:
-            beyond_bytes += sum(self.need_bytes(instance, newcomers)) - node.promised.of(instance.id)
+            beyond_bytes += sum(self.least_bytes(instance, newcomers)) - node.promised.of(instance.id)
         if beyond_bytes <= 0:
             return beyond_bytes
         for_people = any(one.latency_sensitive for _, newcomers in joining for one in newcomers)
         taking = [instance for instance, _ in joining]
         yielding = self._yielding(node, but=taking, for_people=for_people)
-        return beyond_bytes - sum(node.promised.of(each.id) for each in yielding)
+        staying = [
+            one for one in self._fleet.instances_on(node) if not any(one is each for each in (*taking, *yielding))
+        ]
+        spare_bytes = sum(self.kv_spare_bytes(one) for one in staying)
+        return beyond_bytes - spare_bytes - sum(node.promised.of(each.id) for each in yielding)
+
+    def kv_spare_bytes(self, instance: Instance) -> int:
+        """What was promised to its pool above the bare demand, and is not there yet."""
+        if not instance.kv_room:
+            return 0
+        return self._fleet.node_of(instance).promised.of(instance.id) - sum(self.least_bytes(instance))
+
+    def over_bytes(self, node: NodeRecord) -> int:
+        """What a node's instances need beyond what it may hold, once its pools are as small as their demand.
+
+        Negative: what is left.
+        """
+        unused_bytes = 0
+        for one in self._fleet.instances_on(node):
+            if one.state is ModelState.RESIDENT:
+                demand_bytes = self._kv_bytes(one, one.load.requests.values()) if one.load.requests else 0
+                unused_bytes += max(one.kv_bytes - demand_bytes, 0)
+        return -node.promised.free_bytes - unused_bytes
 
     def others_must_give_way(self, instance: Instance, newcomer: RequestLoad) -> bool:
-        """Whether a newcomer needs more than is free on its node."""
-        return self._beyond_free_bytes(instance, newcomer) > 0
+        """Whether a newcomer needs more than is free on its node, or was promised to pools and is not there yet."""
+        beyond_bytes = self._beyond_free_bytes(instance, newcomer)
+        if beyond_bytes <= 0:
+            return False
+        others = (one for one in self._fleet.instances_on(self._fleet.node_of(instance)) if one is not instance)
+        return beyond_bytes > sum(map(self.kv_spare_bytes, others))
 
     def never_fits(self, instance: Instance, newcomer: RequestLoad) -> bool:
         """Whether its node would be too small even if it were empty."""
@@ -100,9 +136,8 @@ class Budget:
         return alone_bytes > self._fleet.node_of(instance).promised.capacity_bytes
 
     def outgrown(self, instance: Instance) -> bool:
-        """Whether some answer is longer than expected, so that the promise made for it is too small."""
-        mean_tokens = self._fleet.models[instance.model].outputs.mean_tokens
-        return any(request.tokens_out > mean_tokens for request in instance.load.requests.values())
+        """Whether its answers are longer than expected, so that what it was promised is too little."""
+        return sum(self.least_bytes(instance)) > self._fleet.node_of(instance).promised.of(instance.id)
 
     def who_gives_way(self, node: NodeRecord, but: Instance | None) -> list[tuple[Instance, Way]]:
         """Find whom a node that is short must send away for one of its instances, or (None) because it has less now.
@@ -128,37 +163,71 @@ class Budget:
             short_bytes -= self.warm_bytes(each) if rested else node.promised.of(each.id)
         return [ways[position] for position in sorted(ways)]
 
+    def promise(self, instance: Instance) -> None:
+        """Promise an instance what it needs, with room above its KV demand if its node has that."""
+        node = self._fleet.node_of(instance)
+        least = self.least_bytes(instance)
+        recommended = self._recommended(instance, least)
+        instance.kv_room = sum(recommended) - node.promised.of(instance.id) <= node.promised.free_bytes
+        self._note(instance, least, recommended if instance.kv_room else least)
+
+    def promisable_bytes(self, instance: Instance) -> tuple[int, int]:
+        """The least and the most that it may be promised."""
+        least = self.least_bytes(instance)
+        return sum(least), sum(self._recommended(instance, least))
+
+    def settle_for_demand(self, node: NodeRecord) -> None:
+        """Take back the room above demands, the largest piece first, as far as a node is short."""
+        for instance in sorted(self._fleet.instances_on(node), key=self.kv_spare_bytes, reverse=True):
+            if node.promised.free_bytes >= 0 or not self.kv_spare_bytes(instance):
+                return
+            instance.kv_room = False
+            self.refresh(instance)
+
     def refresh(self, instance: Instance) -> None:
         """Bring both sums up to date with what an instance needs, was granted and reported."""
-        node = self._fleet.node_of(instance)
-        promise = self.need_bytes(instance)
-        facts = (instance.reported_bytes, instance.kv_bytes)
+        least = self.least_bytes(instance)
+        self._note(instance, least, self._recommended(instance, least) if instance.kv_room else least)
+
+    def granted(self, instance: Instance) -> bool:
+        """Whether it may take up all that it cannot do without."""
+        return instance.granted_bytes == self.least_bytes(instance)
+
+    def growth_bytes(self, instance_id: InstanceId) -> int:
+        """What it would hold more than now if it took up all that it cannot do without."""
+        instance = self._fleet.instances[instance_id]
+        target_bytes = sum(map(max, self.least_bytes(instance), (instance.reported_bytes, instance.kv_bytes)))
+        return target_bytes - self._fleet.node_of(instance).held.of(instance_id)
+
+    def coming_bytes(self, node: NodeRecord) -> int:
+        """What will come free on a node once every rest and unload that was ordered is over."""
+        return sum(
+            max(node.held.of(each.id, purpose) - node.promised.of(each.id, purpose), 0)
+            for each in self._fleet.instances_on(node)
+            for purpose in Purpose
+        )
+
+    def grant(self, instance: Instance) -> None:
+        """Let it take up what it cannot do without."""
+        instance.granted_bytes = self.least_bytes(instance)
+        self.refresh(instance)
+
+    def _recommended(self, instance: Instance, least: tuple[int, int]) -> tuple[int, int]:
+        """Weights and KV with the watermark on top, where a pool must grow (§VII-B)."""
+        weights_bytes, kv_bytes = least
+        return weights_bytes, ceil(kv_bytes * self._watermark) if kv_bytes > instance.kv_bytes else kv_bytes
+
+    def _note(self, instance: Instance, least: tuple[int, int], promise: tuple[int, int]) -> None:
+        """Write both sums down. Whatever was granted is held until the node says otherwise, as far as it is needed."""
+        node, facts = self._fleet.node_of(instance), (instance.reported_bytes, instance.kv_bytes)
         before = instance.granted_bytes
         weights_bytes, kv_bytes = (
-            min(promised, max(granted, fact)) for promised, granted, fact in zip(promise, before, facts, strict=True)
+            min(needed, max(granted, fact)) for needed, granted, fact in zip(least, before, facts, strict=True)
         )
         instance.granted_bytes = (weights_bytes, kv_bytes)
         for purpose, promised, granted, fact in zip(Purpose, promise, instance.granted_bytes, facts, strict=True):
             node.promised.set(instance.id, purpose, promised)
             node.held.set(instance.id, purpose, max(granted, fact))
-
-    def granted(self, instance: Instance) -> bool:
-        """Whether it may take up all that it was promised."""
-        node = self._fleet.node_of(instance)
-        weights, kv = Purpose.WEIGHTS, Purpose.KV
-        return instance.granted_bytes == (node.promised.of(instance.id, weights), node.promised.of(instance.id, kv))
-
-    def grant(self, instance: Instance) -> bool:
-        """Let it take up what it was promised, if the node really has that now."""
-        node = self._fleet.node_of(instance)
-        promise = self.need_bytes(instance)
-        facts = (instance.reported_bytes, instance.kv_bytes)
-        grows_bytes = sum(map(max, promise, facts)) - node.held.of(instance.id)
-        if grows_bytes > max(node.held.free_bytes, 0):
-            return False
-        instance.granted_bytes = promise
-        self.refresh(instance)
-        return True
 
     def _yielding(self, node: NodeRecord, but: Sequence[Instance], *, for_people: bool) -> list[Instance]:
         """Those who give way on a node: the idle, and for people also those who run best effort only.
@@ -175,7 +244,7 @@ class Budget:
 
     def _beyond_free_bytes(self, instance: Instance, newcomer: RequestLoad | None) -> int:
         node = self._fleet.node_of(instance)
-        need_bytes = sum(self.need_bytes(instance, (newcomer,) if newcomer else ()))
+        need_bytes = sum(self.least_bytes(instance, (newcomer,) if newcomer else ()))
         return need_bytes - node.promised.of(instance.id) - node.promised.free_bytes
 
     def _kv_bytes(self, instance: Instance, requests: Iterable[RequestLoad]) -> int:

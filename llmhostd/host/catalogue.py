@@ -4,6 +4,7 @@ from llmhostd.domain.actions import HostAction
 from llmhostd.domain.commands import MeasureProfile
 from llmhostd.domain.events import MeasureAsked, ModelAdded, ModelReleased, ModelRemoved, UnloadAsked, WarmUpAsked
 from llmhostd.domain.ids import ModelName
+from llmhostd.domain.model import ModelState
 from llmhostd.host.budget import Budget
 from llmhostd.host.fleet import Fleet, ModelRecord
 from llmhostd.host.instance import Instance
@@ -100,13 +101,13 @@ class Catalogue:
         actions: list[HostAction] = []
         for name in list(self._wanted):
             model = self._fleet.models[name]
-            if model.unloadable(now) or next(self._fleet.instances_of(name), None) is not None:
+            mine = next(self._fleet.instances_of(name), None)
+            if model.unloadable(now) or (mine is not None and mine.state is not ModelState.COLD):
                 del self._wanted[name]
                 continue
-            drafts = [self._residency.draft(model, node, now) for node in self._fleet.nodes_open()]
+            drafts = [self._residency.draft(model, node, now) for node in self._fleet.nodes_free()]
             fitting = [draft for draft in drafts if self._budget.shortage_bytes(draft) <= 0]
-            if fitting:
-                del self._wanted[name]
+            if fitting and mine is None:
                 self._fleet.add(fitting[0])
                 actions += self._residency.settle(fitting[0], now, f"{name} is to be warm before anybody asks")
         return actions

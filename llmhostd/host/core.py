@@ -12,6 +12,7 @@ from llmhostd.domain.actions import HostAction
 from llmhostd.domain.commands import CancelRequest
 from llmhostd.domain.events import HostEvent
 from llmhostd.domain.hardware import NodeSpec
+from llmhostd.domain.ids import NodeId
 from llmhostd.domain.model import ModelState
 from llmhostd.host import mirror
 from llmhostd.host.admission import Admission
@@ -21,11 +22,13 @@ from llmhostd.host.catalogue import Catalogue
 from llmhostd.host.consolidator import Consolidator
 from llmhostd.host.drain import Drain
 from llmhostd.host.fleet import Fleet
+from llmhostd.host.forecast import Forecast
 from llmhostd.host.hope import Hopes
 from llmhostd.host.offers import Offers
 from llmhostd.host.placement import Placement
 from llmhostd.host.policies import HostPolicies
 from llmhostd.host.recovery import Recovery
+from llmhostd.host.relief import Relief
 from llmhostd.host.residency import Residency
 from llmhostd.host.routing import Routing
 from llmhostd.host.snapshots import MindSnapshot, snapshot
@@ -38,7 +41,7 @@ class HostMind:
         """Begin with every node down: each is used from its NodeUp on."""
         p = policies or HostPolicies()
         self.fleet = Fleet(nodes, p.correction, p.prior)
-        self.budget = Budget(self.fleet, p.budget, p.kv_demand)
+        self.budget = Budget(self.fleet, p.budget, p.kv_demand, p.watermark)
         self.residency = Residency(self.fleet, self.budget, p.residency)
         offers = Offers(self.fleet, self.budget, self.residency, p.routing, p.packing, p.shadow, p.scheduling)
         self.consolidator = Consolidator(self.fleet, offers, self.residency, p.packing, p.preemption)
@@ -47,7 +50,8 @@ class HostMind:
         self.drain = Drain(self.fleet, self.routing, self.placement, self.residency)
         self.best_effort = BestEffort(self.fleet, self.routing, self.placement, p.best_effort)
         self.recovery = Recovery(self.fleet, self.routing, self.placement, p.recovery)
-        hopes = Hopes(self.fleet, self.budget, self.residency, p.hope)
+        self.relief = Relief(self.fleet, self.budget, self.placement, self.residency)
+        hopes = Hopes(self.fleet, self.budget, self.residency, Forecast(self.fleet, self.budget, p.shadow), p.hope)
         deadlines = p.scheduling.deadlines
         self.admission = Admission(self.fleet, self.routing, hopes, self.placement, p.refusal, deadlines)
         self.catalogue = Catalogue(self.fleet, self.budget, self.residency, self.recovery, p.kv_demand)
@@ -83,20 +87,20 @@ class HostMind:
         Raises OperatorError for a profile that is not two full grids; nothing has changed then.
         """
         actions = self._answers[type(event)](event, now)
-        return actions + self._let_go_on(now) if _frees(event) else actions
+        return actions + self._let_go_on(now, getattr(event, "node_id", None)) if _frees(event) else actions
 
     def snapshot(self, now: float) -> MindSnapshot:
         """Say what the box is doing this second."""
         return snapshot(self.fleet, now)
 
-    def _let_go_on(self, now: float) -> list[HostAction]:
-        """Look at everybody who waits in the host."""
+    def _let_go_on(self, now: float, node_id: NodeId | None) -> list[HostAction]:
+        """Look at everybody who waits in the host, after something happened on one node or (None) somewhere."""
         actions: list[HostAction] = []
         for node in self.fleet.nodes_up():
-            if node.awaiting:
+            if node.station:
                 actions += self.residency.proceed(node, now)
         actions += self.recovery.place_stranded(now)
-        actions += self.admission.look_again(now)
+        actions += self.admission.look_again(now, node_id)
         actions += self.drain.go_on(now)
         actions += self.best_effort.dispatch(now)
         return [*actions, *self.catalogue.warm_up(now), *self.catalogue.measure()]
@@ -119,7 +123,7 @@ class HostMind:
     def _request_returned(self, event: reports.RequestReturned, now: float) -> list[HostAction]:
         if self.fleet.left(event.node_id, event.request_id):
             # It was told to let go of it: what waited for that may go on.
-            return self._let_go_on(now)
+            return self._let_go_on(now, event.node_id)
         return self.recovery.returned(event, now)
 
     def _request_failed(self, event: reports.RequestFailed, now: float) -> list[HostAction]:
@@ -174,8 +178,7 @@ class HostMind:
         return actions + self.recovery.refuse_too_large(now)
 
     def _memory_changed(self, event: reports.NodeMemoryChanged, now: float) -> list[HostAction]:
-        actions = self.residency.memory_changed(event, now)
-        return actions + self.recovery.refuse_too_large(now)
+        return self.relief.memory_changed(event, now) + self.recovery.refuse_too_large(now)
 
     def _ticked(self, event: events.ClockTicked, now: float) -> list[HostAction]:  # noqa: ARG002 - time is `now`
         self.catalogue.forget_removed()

@@ -20,6 +20,7 @@ from llmhostd.host.request import LiveRequest
 from llmhostd.host.waiting import Waiting
 from llmhostd.memory.kv_demand import OutputLengths
 from llmhostd.memory.ledger import Ledger
+from llmhostd.memory.reservation_station import ReservationStation
 
 ProfileKey = tuple[ShapeKey, HardwareKey]
 
@@ -46,8 +47,10 @@ class NodeRecord:
     """What its engine says is slow or off there."""
     memory: NodeMemoryReported | None = None
     """What it last said of its memory; None: nothing yet."""
-    awaiting: dict[InstanceId, None] = field(default_factory=dict)
-    """Instances whose promise is not yet granted, first come first."""
+    station: ReservationStation = field(default_factory=ReservationStation)
+    """What was promised and is not yet granted."""
+    kept_for: RequestId | None = None
+    """Nothing new goes there until this request, which waits for too long already, has a place."""
     leaving: dict[RequestId, InstanceId] = field(default_factory=dict)
     """Requests that an instance was told to let go of, until it has: they may go anywhere but to this node."""
     recent: deque[tuple[float, float, int]] = field(default_factory=deque)
@@ -112,6 +115,10 @@ class Fleet:
     def nodes_open(self) -> list[NodeRecord]:
         """Nodes that may be given something new."""
         return [node for node in self.nodes.values() if node.up and not node.draining]
+
+    def nodes_free(self) -> list[NodeRecord]:
+        """Nodes that may be given something new by whoever comes now; the others are kept for those who came before."""
+        return [node for node in self.nodes_open() if node.kept_for is None]
 
     def profile_of(self, instance: Instance) -> Profile | None:
         """What is known of its shape's speed on its hardware: measured, or estimated until it is."""
@@ -186,7 +193,7 @@ class Fleet:
         node = self.node_of(instance)
         node.promised.release(instance.id)
         node.held.release(instance.id)
-        node.awaiting.pop(instance.id, None)
+        node.station.cancel(instance.id)
         node.leaving = {key: where for key, where in node.leaving.items() if where != instance.id}
         del node.load.instances[instance.id]
         del self.instances[instance.id]

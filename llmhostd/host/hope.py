@@ -1,15 +1,21 @@
 """May somebody who finds no place now expect one in time, and until when does he wait for it?
 
-Only what will happen by itself counts: a worker that is being started again. Whoever may not hope is told at once.
+Only what will happen by itself counts: a worker that is being started again, and memory that those who run will give
+back. Whoever may not hope is told at once, with the estimate.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from llmhostd.compute.shadow_play import alone_s
 from llmhostd.compute.workload import RequestLoad
+from llmhostd.consolidation.bin_packing import NEARNESS
+from llmhostd.domain.ids import NodeId
 from llmhostd.host.budget import Budget
 from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
-from llmhostd.host.request import Hope
+from llmhostd.host.forecast import Forecast
+from llmhostd.host.instance import Instance
+from llmhostd.host.request import Hope, LiveRequest
 from llmhostd.host.residency import Residency
 
 
@@ -21,20 +27,42 @@ class HopePolicy:
     """Somebody who arrives while a worker is started again waits for it if it is expected back within this long."""
     first_restart_s: float = 3.0
     """Expected time from a worker's death until it is up again, before one was seen to come back."""
+    wait_for_memory: bool = True
+    """Somebody who lacks only memory waits if enough of it is expected to come free in time for his first token. False:
+    he is refused at once."""
 
 
 class Hopes:
     """Foretells places; changes nothing."""
 
-    def __init__(self, fleet: Fleet, budget: Budget, residency: Residency, policy: HopePolicy) -> None:
+    def __init__(
+        self, fleet: Fleet, budget: Budget, residency: Residency, forecast: Forecast, policy: HopePolicy
+    ) -> None:
         self._fleet = fleet
         self._budget = budget
         self._residency = residency
+        self._forecast = forecast
         self._policy = policy
 
     def of(self, model: ModelRecord, request: RequestLoad, now: float) -> Hope | None:
-        """Find the soonest place that a newcomer may wait for."""
-        return min(self._restarts(model, request, now), key=lambda hope: hope.at_s, default=None)
+        """Find the soonest place that is to come, in time or not; None: none is."""
+        hopes = [*self._restarts(model, request, now)]
+        if self._policy.wait_for_memory:
+            hopes += self._releases(model, request, now)
+        return min(hopes, key=lambda hope: (hope.at_s > hope.until_s, hope.at_s), default=None)
+
+    def still_waits(self, request: LiveRequest, now: float, node_id: NodeId | None) -> bool:
+        """Whether it is too early to search again for somebody who waits, after something happened on a node.
+
+        `node_id`: None when it may have been anywhere. A look at sums, so that many may wait.
+        """
+        hope = request.hope
+        if hope is None or hope.excused or now > hope.at_s or now >= hope.until_s:
+            return False
+        if node_id not in (None, hope.node_id):
+            return True
+        node, model = self._fleet.nodes[hope.node_id], self._fleet.models[request.load.shape.model]
+        return node.up and self._budget.shortage_bytes(self._instance(model, node, now), request.load) > 0
 
     def back_at_s(self, node: NodeRecord, now: float) -> float | None:
         """Foretell when a node that is down is up again; None for one that was never up.
@@ -57,4 +85,27 @@ class Hopes:
                 continue
             until_s = at_s + request.shape.slo.ttft_s
             because = f"{node.spec.id} is expected back in {at_s - now:.1f} s"
-            yield Hope(at_s=at_s, until_s=until_s, excused=True, because=because)
+            yield Hope(node.spec.id, at_s, until_s, excused=True, because=because)
+
+    def _releases(self, model: ModelRecord, request: RequestLoad, now: float) -> Iterator[Hope]:
+        """Nodes that lack memory now, and will have it."""
+        for node in self._fleet.nodes_free():
+            instance = self._instance(model, node, now)
+            short_bytes = self._budget.shortage_bytes(instance, request)
+            if short_bytes <= 0 or self._fleet.profile_of(instance) is None:
+                continue
+            if self._budget.never_fits(instance, request):
+                continue
+            at_s = self._forecast.fits_at_s(instance, request, now)
+            if at_s is None:
+                continue
+            # The load that comes after is excused like any; what others do until they are gone is not.
+            until_s = request.shape.arrived_s + request.shape.slo.ttft_s - alone_s(instance.load, request)
+            because = f"{short_bytes / 2**20:.0f} MiB that it lacks on {node.spec.id} come free in {at_s - now:.1f} s"
+            yield Hope(node.spec.id, at_s, until_s, excused=False, because=because)
+
+    def _instance(self, model: ModelRecord, node: NodeRecord, now: float) -> Instance:
+        """Where on a node a request of a model would go."""
+        mine = (one for one in self._fleet.instances_of(model.spec.name) if one.node_id == node.spec.id)
+        here = (one for one in mine if one.state in NEARNESS and one.shape == model.spec.shape)
+        return next(here, None) or self._residency.draft(model, node, now)

@@ -38,6 +38,8 @@ class Instance:
     """What the node last said it holds beside KV."""
     kv_bytes: int = 0
     kv_used_bytes: int = 0
+    kv_room: bool = False
+    """Its pool was promised room above its demand, up to the watermark (SLINFER §VII-B)."""
     unload_asked: bool = False
     """By an operator, or because its model is gone or changed: unload as soon as it is idle."""
     measuring: str = ""

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from llmhostd.domain.model import ModelState
 from llmhostd.host.core import HostMind
-from llmhostd.host.instance import Instance
 from llmhostd.host.request import LiveRequest
 
 
@@ -37,6 +36,8 @@ def _counts(mind: HostMind) -> Iterator[str]:
     if placed + queued != len(mind.fleet.requests):
         yield f"{len(mind.fleet.requests)} live requests, but {placed} placed and {queued} queued"
     for node in mind.fleet.nodes.values():
+        if len(node.station) > len(node.load.instances):
+            yield f"{node.spec.id}: more operations wait than there are instances"
         for ledger in (node.promised, node.held):
             if ledger.owned_bytes + ledger.free_bytes != ledger.capacity_bytes:
                 yield f"{node.spec.id}: owned and free bytes are not its capacity"
@@ -90,9 +91,10 @@ def _instances(mind: HostMind) -> Iterator[str]:
                 yield f"{request_id} leaves {instance_id}, which does not exist"
             if any(request_id in each.load.requests for each in mine):
                 yield f"{request_id} is to run on {node.spec.id}, which has not let go of it yet"
-        for instance_id in node.awaiting:
-            if instance_id not in node.load.instances:
-                yield f"{instance_id} waits for memory and does not exist"
+        yield from (f"{node.spec.id}: {why}" for why in node.station.violations())
+        for operation in node.station:
+            if operation.instance_id not in node.load.instances:
+                yield f"{operation.instance_id} waits for memory and does not exist"
 
 
 def _bytes(mind: HostMind) -> Iterator[str]:
@@ -100,17 +102,13 @@ def _bytes(mind: HostMind) -> Iterator[str]:
     for node in mind.fleet.nodes.values():
         yield from (f"{node.spec.id}, promised: {why}" for why in node.promised.violations())
         yield from (f"{node.spec.id}, held: {why}" for why in node.held.violations())
-        promised_bytes = held_bytes = 0
+        all_promised_bytes = held_bytes = 0
         for instance in mind.fleet.instances_on(node):
-            need_bytes = sum(mind.budget.need_bytes(instance))
-            promised_bytes += need_bytes
-            held_bytes += _held(instance)
-            if need_bytes != node.promised.of(instance.id):
-                yield f"{instance.id} needs {need_bytes} bytes and was promised {node.promised.of(instance.id)}"
-        if (promised_bytes, held_bytes) != (node.promised.owned_bytes, node.held.owned_bytes):
+            least_bytes, most_bytes = mind.budget.promisable_bytes(instance)
+            promised_bytes = node.promised.of(instance.id)
+            all_promised_bytes += promised_bytes
+            held_bytes += sum(map(max, (instance.reported_bytes, instance.kv_bytes), instance.granted_bytes))
+            if not least_bytes <= promised_bytes <= most_bytes:
+                yield f"{instance.id} needs {least_bytes} bytes and was promised {promised_bytes}"
+        if (all_promised_bytes, held_bytes) != (node.promised.owned_bytes, node.held.owned_bytes):
             yield f"{node.spec.id}: bytes are owned by nobody"
-
-
-def _held(instance: Instance) -> int:
-    facts = (instance.reported_bytes, instance.kv_bytes)
-    return sum(map(max, facts, instance.granted_bytes))

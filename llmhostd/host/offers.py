@@ -165,5 +165,5 @@ class Offers:
 
     def _fit(self, draft: Instance) -> tuple[bool, bool, int]:
         node = self._fleet.node_of(draft)
-        left_bytes = node.promised.free_bytes - sum(self._budget.need_bytes(draft))
+        left_bytes = node.promised.free_bytes - sum(self._budget.least_bytes(draft))
         return fit(node.spec.kind, left_bytes, self._packing)

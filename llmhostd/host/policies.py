@@ -16,6 +16,7 @@ from llmhostd.host.recovery import RecoveryPolicy
 from llmhostd.host.refusal import RefusalPolicy
 from llmhostd.host.residency import ResidencyPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
+from llmhostd.memory.kv_watermark import WatermarkPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class HostPolicies:
     hope: HopePolicy = field(default_factory=HopePolicy)
     budget: BudgetPolicy = field(default_factory=BudgetPolicy)
     kv_demand: KvDemandPolicy = field(default_factory=KvDemandPolicy)
+    watermark: WatermarkPolicy = field(default_factory=WatermarkPolicy)
+    """Must be what the node minds size their pools by, like the demand."""
     shadow: ShadowPolicy = field(default_factory=ShadowPolicy)
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     """Must be what the node minds schedule by: shadow validation plays them forward."""

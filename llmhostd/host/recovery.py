@@ -26,6 +26,8 @@ class RecoveryPolicy:
 
     crashes_until_quarantine: int = 3
     """A model that was computing or loading at so many worker deaths in a row is quarantined."""
+    starving_s: float = 5.0
+    """Whoever lost its place and is late by more than this gets the next that comes free: a node is kept for it."""
     load_retry_s: float = 30.0
     """After a failed load nobody tries that model again for this long."""
 
@@ -111,12 +113,26 @@ class Recovery:
             model = self._fleet.models[request.load.shape.model]
             # What no other node could hold ends on one that is being drained.
             nodes = up if self._routing.never_fits(model, request.load, now, may_be_given) else may_be_given
+            nodes = [node for node in nodes if node.kept_for in (None, request.load.shape.id)]
             answer = self._routing.ask(model, request.load, now, nodes)
             offer = answer.accepted or min(answer.rejected, key=_ttft_s, default=None)
             if offer:
                 self._fleet.waiting.discard(request)
                 actions += self._placement.place(request, offer, now)
+        self._keep_a_node(now)
         return actions
+
+    def _keep_a_node(self, now: float) -> None:
+        """Let nothing new go to a node that somebody needs who has waited too long; those who run there will end."""
+        for node in self._fleet.nodes.values():
+            node.kept_for = None
+        longest = next(iter(self._fleet.waiting.stranded), None)
+        if longest is None or longest.load.headroom_s(now) > -self._policy.starving_s:
+            return
+        model = self._fleet.models[longest.load.shape.model]
+        nearest = self._routing.nearest(model, longest.load, now, self._fleet.nodes_open())
+        if nearest and not model.unloadable(now):
+            nearest.kept_for = longest.load.shape.id
 
     def refuse_too_large(self, now: float) -> list[HostAction]:
         """Refuse who waits for what fits nowhere any more: a node came back smaller, or a measured model is larger."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from llmhostd.domain.actions import Refusal, RefuseRequest
 from llmhostd.domain.request import RequestShape
+from llmhostd.host.request import Hope
 from llmhostd.host.routing import Answer
 
 
@@ -16,7 +17,7 @@ class RefusalPolicy:
     most_retry_s: float = 60.0
     """Never send a caller away for longer."""
     no_memory_retry_s: float = 2.0
-    """When memory is held by those who run: nobody knows when they end."""
+    """When memory is held by those who run, and nobody knows when they end."""
     node_down_retry_s: float = 2.0
     """While workers start for the first time."""
 
@@ -36,18 +37,41 @@ def refuse(request: RequestShape, refusal: Refusal, because: str, retry_after_s:
     )
 
 
+def _no_memory(
+    answer: Answer, hope: Hope | None, request: RequestShape, now: float, policy: RefusalPolicy
+) -> RefuseRequest:
+    """Refuse who fits nowhere now."""
+    if answer.short_bytes is None:
+        because = "the nodes that are up are kept for somebody who waits for longer"
+    else:
+        short_mib = answer.short_bytes / 2**20
+        because = f"{short_mib:.0f} MiB short on the nodes that are up, and nobody idle can give way"
+    if hope is None:
+        return refuse(request, Refusal.NO_MEMORY, because, policy.no_memory_retry_s)
+    return RefuseRequest(
+        request_id=request.id,
+        refusal=Refusal.NO_MEMORY,
+        retry_after_s=policy.bounded_s(hope.at_s - now),
+        expected_ttft_s=hope.at_s - request.arrived_s,
+        because=f"{because}; {hope.because}",
+    )
+
+
 def too_large(request: RequestShape) -> RefuseRequest:
     """Refuse what this box could not even serve alone."""
     because = f"{request.model} with {request.prompt_tokens} prompt tokens never fits into the memory of this box"
     return refuse(request, Refusal.TOO_LARGE, because, 0.0)
 
 
-def refuse_for(answer: Answer, request: RequestShape, policy: RefusalPolicy) -> RefuseRequest:
-    """Refuse by what the search for an instance found: the nearest to success decides."""
+def refuse_for(
+    answer: Answer, hope: Hope | None, request: RequestShape, now: float, policy: RefusalPolicy
+) -> RefuseRequest:
+    """Refuse by what the search for an instance found: the nearest to success decides.
+
+    `hope`: the soonest place that is to come, too late.
+    """
     if not answer.rejected:
-        short_mib = (answer.short_bytes or 0) / 2**20
-        because = f"{short_mib:.0f} MiB short on the nodes that are up, and nobody idle can give way"
-        return refuse(request, Refusal.NO_MEMORY, because, policy.no_memory_retry_s)
+        return _no_memory(answer, hope, request, now, policy)
     best = min(answer.rejected, key=lambda offer: offer.verdict.expected_ttft_s)
     late_s = best.verdict.expected_ttft_s - request.slo.ttft_s - best.request.shape.grace_s
     return RefuseRequest(

@@ -10,6 +10,8 @@ from llmhostd.domain.ids import InstanceId, NodeId
 class Hope:
     """Why a newcomer waits for its first place instead of being refused at once."""
 
+    node_id: NodeId
+    """Where."""
     at_s: float
     """When a place is expected."""
     until_s: float

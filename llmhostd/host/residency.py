@@ -12,11 +12,13 @@ from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.actions import HostAction
 from llmhostd.domain.commands import LoadInstance, RecallRequest, RestInstance, SubmitRequest, UnloadInstance
 from llmhostd.domain.model import ModelState
-from llmhostd.domain.reports import IterationReported, NodeMemoryChanged
+from llmhostd.domain.reports import IterationReported
 from llmhostd.host.budget import Budget, Way
 from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance
 from llmhostd.host.request import LiveRequest
+from llmhostd.memory.ledger import Purpose
+from llmhostd.memory.reservation_station import Operation, OperationKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,33 +63,62 @@ class Residency:
 
         `because` is why it needs what it needs; whoever gives way repeats it.
         """
-        self._budget.refresh(instance)
+        self._budget.promise(instance)
         if instance.idle and instance.unload_asked:
             return self.unload(instance, now, "asked to unload; it is idle now")
         node = self._fleet.node_of(instance)
-        actions: list[HostAction] = []
-        for victim, way in self._budget.who_gives_way(node, but=instance):
-            actions += self._send_away(victim, way, now, because)
+        actions = self.give_way(node, now, because, but=instance)
         if instance.state is ModelState.COLD or not self._budget.granted(instance):
-            node.awaiting[instance.id] = None
+            node.station.issue(Operation(instance.id, self._kind(instance), because))
         return actions + self.submit_waiting(instance) + self.proceed(node, now)
 
     def proceed(self, node: NodeRecord, now: float) -> list[HostAction]:
-        """Let those who wait for memory go on, first come first, as far as the node really has it."""
-        actions: list[HostAction] = []
-        for instance_id in list(node.awaiting):
-            instance = self._fleet.instances[instance_id]
-            if not self._budget.grant(instance):
-                break
-            del node.awaiting[instance_id]
+        """Let those who wait for memory go on as far as the node really has it; who waits in vain is called off."""
+        budget, actions = self._budget, list[HostAction]()
+        if not node.station:
+            return actions
+        for each in node.station.in_vain(budget.growth_bytes, node.held.free_bytes, budget.coming_bytes(node)):
+            self._call_off(self._fleet.instances[each.operation.instance_id])
+        while operation := node.station.due(budget.growth_bytes, node.held.free_bytes):
+            instance = self._fleet.instances[operation.instance_id]
+            budget.grant(instance)
             if instance.state is ModelState.COLD:
                 actions.append(self._load(instance, now))
             actions += self.submit_waiting(instance)
         return actions
 
+    def give_way(self, node: NodeRecord, now: float, because: str, but: Instance | None = None) -> list[HostAction]:
+        """Bring a node that promised too much back within its budget: spare KV first, then the idle and best effort."""
+        if node.promised.free_bytes >= 0:
+            return []
+        self._budget.settle_for_demand(node)
+        return [
+            action
+            for victim, way in self._budget.who_gives_way(node, but)
+            for action in self._send_away(victim, way, now, because)
+        ]
+
+    def _kind(self, instance: Instance) -> OperationKind:
+        if instance.state is ModelState.COLD:
+            return OperationKind.LOAD_WEIGHTS
+        promised_bytes = self._fleet.node_of(instance).promised.of(instance.id, Purpose.WEIGHTS)
+        return OperationKind.WAKE if instance.granted_bytes[0] < promised_bytes else OperationKind.GROW_KV
+
+    def _call_off(self, instance: Instance) -> None:
+        """Let those who wait for its memory wait for another place; what runs there goes on in what it has."""
+        for request_id in list(instance.load.requests):
+            request = self._fleet.requests[request_id]
+            if not request.submitted:
+                self._fleet.withdraw(request)
+                self._fleet.waiting.add(request)
+        if instance.state is ModelState.COLD:
+            self._fleet.remove(instance)
+        else:
+            self._budget.refresh(instance)
+
     def submit_waiting(self, instance: Instance) -> list[HostAction]:
         """Hand an instance the requests assigned to it, unless they must wait for its memory or its profile."""
-        if instance.id in self._fleet.node_of(instance).awaiting or self._fleet.profile_of(instance) is None:
+        if instance.id in self._fleet.node_of(instance).station or self._fleet.profile_of(instance) is None:
             return []
         waiting = [self._fleet.requests[request_id] for request_id in instance.load.requests]
         return [self._submit(request, instance) for request in waiting if not request.submitted]
@@ -120,18 +151,6 @@ class Residency:
         ]
         order = self.rest if way is Way.REST else self.unload
         return actions + order(victim, now, why)
-
-    def memory_changed(self, event: NodeMemoryChanged, now: float) -> list[HostAction]:
-        """Follow what a node may hold. Where it is less than was promised, the idle and best effort give way.
-
-        If that is not enough, the node itself returns requests to be placed again, the longest headroom first.
-        """
-        node = self._fleet.nodes[event.node_id]
-        node.promised.capacity_bytes = node.held.capacity_bytes = event.memory_bytes
-        actions: list[HostAction] = []
-        for victim, way in self._budget.who_gives_way(node, but=None):
-            actions += self._send_away(victim, way, now, event.because)
-        return actions
 
     def look_at_idle(self, now: float) -> list[HostAction]:
         """Rest and unload what nobody used for long."""

@@ -95,6 +95,15 @@ class Routing:
         """Find a place on some nodes for a request that has one elsewhere, whose promise stays what it is."""
         return self._consolidator.rehouse(request, now, nodes)
 
+    def nearest(
+        self, model: ModelRecord, request: RequestLoad, now: float, nodes: Sequence[NodeRecord]
+    ) -> NodeRecord | None:
+        """Find the node that lacks the least memory for a request; None: it fits nowhere, even if all were empty."""
+        large = [node for node in nodes if not self.never_fits(model, request, now, [node])]
+        drafts = (self._residency.draft(model, node, now) for node in large)
+        lacking = [self._budget.shortage_bytes(draft, request) for draft in drafts]
+        return large[lacking.index(min(lacking))] if large else None
+
     def never_fits(
         self, model: ModelRecord, request: RequestLoad, now: float, nodes: Sequence[NodeRecord] | None = None
     ) -> bool:

@@ -66,7 +66,11 @@ def demand_bytes(
 ) -> int:
     """Return M_require. Without a mean: the policy's first one."""
     mean = policy.first_mean_output_tokens if mean_output_tokens is None else mean_output_tokens
-    tokens = sum(expected_tokens(request, mean) for request in requests)
+    likely, tokens = round(mean), 0
+    for request in requests:  # `expected_tokens`, inlined: this is asked for every row of every iteration
+        shape, said = request.shape, request.tokens_out
+        output = min(shape.max_tokens, likely)
+        tokens += shape.prompt_tokens + max(output, said)
     return kv_bytes_per_token * max(tokens, policy.least_tokens)
 
 

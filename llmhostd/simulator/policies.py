@@ -17,6 +17,7 @@ from llmhostd.compute.shadow_validation import ShadowPolicy
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.host.core import HostMind
+from llmhostd.host.hope import HopePolicy
 from llmhostd.host.policies import HostPolicies
 from llmhostd.host.residency import ResidencyPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
@@ -57,7 +58,13 @@ class Policies:
 
     def minds(self) -> Minds:
         """Make minds of it."""
-        host = replace(self.host, scheduling=self.scheduling, kv_demand=self.kv_demand, correction=self.correction)
+        host = replace(
+            self.host,
+            scheduling=self.scheduling,
+            kv_demand=self.kv_demand,
+            watermark=self.watermark,
+            correction=self.correction,
+        )
         return Minds(host=lambda specs: HostMind(specs, host), node=self._node)
 
     def _node(self, spec: NodeSpec) -> NodeMind:
@@ -82,7 +89,11 @@ def slinfer(assumptions: Assumptions) -> Policies:
         keep_resident_s=assumptions.keep_alive_s, keep_warm_s=assumptions.keep_alive_s, release_s=0.0
     )
     return Policies(
-        host=HostPolicies(residency=keep, shadow=ShadowPolicy(loading_slowdown=1.0, only_added_harm=False)),
+        host=HostPolicies(
+            residency=keep,
+            shadow=ShadowPolicy(loading_slowdown=1.0, only_added_harm=False),
+            hope=HopePolicy(wait_for_memory=False),
+        ),
         scheduling=scheduling,
         kv_demand=KvDemandPolicy(least_tokens=assumptions.least_kv_tokens),
         watermark=WatermarkPolicy(watermark=assumptions.watermark),

@@ -8,8 +8,8 @@ leave ID                          the caller goes away
 state INSTANCE STATE [held MIB] [kv MIB]
 ran INSTANCE ID[:N][*][.] ...     N prompt tokens, * a token, . the last one
 failed INSTANCE ERROR...          a load; `return ID [NODE]`, `broke ID` for a request
-down NODE [INSTANCE] | up NODE [MIB]
-warm|unload|remove|release MODEL, drain|undrain NODE, tick, measured INSTANCE, show
+down NODE [INSTANCE] | up NODE [MIB] | memory NODE MIB
+warm|measure|unload|remove|release MODEL, drain|undrain NODE, tick, measured INSTANCE, show
 """
 
 from boxes import MIB, SLO, Box, model, node, profile, row, shape
@@ -108,6 +108,10 @@ class HostScript:
         memory_bytes = self.box.mind.fleet.nodes[name].spec.memory_bytes if mib is None else int(mib) * MIB
         return self.box(reports.NodeUp(node_id=name, memory_bytes=memory_bytes))
 
+    def _memory(self, name, mib):
+        because = "others use more"
+        return self.box(reports.NodeMemoryChanged(node_id=name, memory_bytes=int(mib) * MIB, because=because))
+
     def _measured(self, instance_id):
         instance = self.box.mind.fleet.instances[instance_id]
         known = profile(instance.shape, hardware=instance.profile_key[1])
@@ -115,6 +119,9 @@ class HostScript:
 
     def _warm(self, name):
         return self.box(events.WarmUpAsked(name=name))
+
+    def _measure(self, name):
+        return self.box(events.MeasureAsked(name=name))
 
     def _unload(self, name):
         return self.box(events.UnloadAsked(name=name))

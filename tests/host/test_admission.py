@@ -11,6 +11,7 @@ from llmhostd.domain.commands import LoadInstance, SubmitRequest
 from llmhostd.domain.model import ModelState, Slo
 from llmhostd.domain.request import Tier
 from llmhostd.host.core import HostMind
+from llmhostd.host.hope import HopePolicy
 from llmhostd.host.policies import HostPolicies
 
 
@@ -126,21 +127,56 @@ def test_a_caller_who_waits_for_a_restart_may_leave():
     assert not box.mind.fleet.requests
 
 
-def test_memory_that_others_use_is_not_taken_from_them():
+def test_memory_that_others_use_too_long_is_refused_with_the_estimate():
     box = Box(node(memory_mib=500))
     box.ask("wren")
-    refusal = only(RefuseRequest, box.ask("owl"))
+    refusal = only(RefuseRequest, box.ask("owl", slo=Slo(ttft_s=1.0, tpot_s=0.2)))
     assert refusal.refusal is Refusal.NO_MEMORY
-    assert refusal.retry_after_s > 0
+    # Half a second to load, 0.1 s to pack and the prompt, and 50 tokens of 20.5 ms, all 10 % slower.
+    assert refusal.retry_after_s == pytest.approx(0.5 + 1.1 * (0.04 + 50 * 0.0205), abs=0.05)
+    assert refusal.expected_ttft_s == refusal.retry_after_s
+    assert "come free in" in refusal.because
+
+
+def test_memory_that_comes_free_in_time_is_waited_for_without_taking_it_from_anybody():
+    box = Box(node(memory_mib=500))
+    instance_id = only(LoadInstance, box.ask("wren")).instance_id
+    box.report(instance_id, ModelState.WARM)
+    assert box.ask("owl") == []
+    assert box.iterate(instance_id, row("req-1", prefilled=100, tokens=1)) == []
+    assert kinds(box.finish(instance_id, "req-1")) == ["RestInstance"]
+    load, submit = box.report(instance_id, ModelState.WARM)
+    assert (load.model, submit.request.id) == ("owl", "req-2")
+
+
+def test_memory_that_does_not_come_free_in_time_is_not_waited_for_any_longer():
+    box = Box(node(memory_mib=500))
+    instance_id = only(LoadInstance, box.ask("wren", most=500)).instance_id
+    box.report(instance_id, ModelState.WARM)
+    assert box.ask("owl") == []
+    for _ in range(19):
+        assert box.iterate(instance_id, row("req-1", tokens=1), after=0.1) == []
+    refusal = only(RefuseRequest, box.tick(after=0.1))
+    assert (refusal.request_id, refusal.refusal) == ("req-2", Refusal.NO_MEMORY)
+    assert list(box.mind.fleet.requests) == ["req-1"]
+
+
+def test_nobody_waits_for_memory_where_that_is_switched_off():
+    box = Box(node(memory_mib=500), policies=HostPolicies(hope=HopePolicy(wait_for_memory=False)))
+    box.ask("wren")
+    assert only(RefuseRequest, box.ask("owl")).retry_after_s == 2.0
 
 
 def test_keys_and_values_count_as_memory():
     box = Box(node(memory_mib=330))
     box.load()
     assert only(SubmitRequest, box.ask(prompt=4_000, slo=Slo(ttft_s=60.0, tpot_s=1.0)))
-    assert box.mind.fleet.nodes["cpu0"].promised.free_bytes == 330 * MIB - 320 * MIB - (4_000 + 50) * 1024
-    refusal = only(RefuseRequest, box.ask(prompt=8_000, slo=Slo(ttft_s=60.0, tpot_s=1.0)))
-    assert refusal.refusal is Refusal.NO_MEMORY
+    assert box.mind.fleet.nodes["cpu0"].promised.free_bytes == 10 * MIB - (4_000 + 50) * 1024 * 5 // 4
+    assert box.ask(prompt=8_000, slo=Slo(ttft_s=60.0, tpot_s=1.0)) == [], (
+        "it waits for the other to end"
+    )
+    (instance_id,) = box.mind.fleet.instances
+    assert only(SubmitRequest, box.finish(instance_id, "req-1")).request.id == "req-2"
 
 
 def test_an_unmeasured_model_is_loaded_measured_and_then_asked():

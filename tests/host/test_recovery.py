@@ -4,9 +4,11 @@ from boxes import MIB, Box, kinds, node, only, row
 
 from llmhostd.domain import events, reports
 from llmhostd.domain.actions import QuarantineModel, Refusal, RefuseRequest
-from llmhostd.domain.commands import LoadInstance, SubmitRequest
+from llmhostd.domain.commands import LoadInstance, RestInstance, SubmitRequest
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.request import Tier
+from llmhostd.host.hope import HopePolicy
+from llmhostd.host.policies import HostPolicies
 
 
 def die(box, suspect=None, node_id="cpu0", after=0.1):
@@ -149,3 +151,22 @@ def test_an_instance_that_its_node_gave_up_is_replaced():
     instance_id = box.load()
     box.ask()
     assert kinds(box.report(instance_id, ModelState.COLD)) == ["LoadInstance", "SubmitRequest"]
+
+
+def test_who_lost_its_place_is_not_starved_by_those_who_come_after():
+    box = Box(node("cpu0", 500), node("cpu1", 500), policies=HostPolicies(hope=HopePolicy(most_restart_s=0.0)))
+    first = box.load("wren")
+    box.ask("wren")
+    stranded = only(SubmitRequest, box.ask("owl")).request.id
+    die(box, node_id="cpu1")
+    running = "req-1"
+    while isinstance(answer := box.ask("wren", after=0.25)[0], SubmitRequest):
+        assert box.now < 20.0, "owl's request starves"
+        box.iterate(first, row(running, tokens=1))
+        box.finish(first, running)
+        running = answer.request.id
+    assert answer.because == "the nodes that are up are kept for somebody who waits for longer"
+    assert only(RestInstance, box.finish(first, running)).instance_id == first
+    load, submit = box.report(first, ModelState.WARM)
+    assert (load.model, submit.request.id) == ("owl", stranded)
+    assert box.ask("wren") == [], "it waits for owl's to end"

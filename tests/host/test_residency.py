@@ -3,12 +3,14 @@
 from boxes import MIB, Box, kinds, model, node, only, profile, row, shape
 
 from llmhostd.domain import events, reports
+from llmhostd.domain.actions import Refusal, RefuseRequest
 from llmhostd.domain.commands import LoadInstance, RecallRequest, RestInstance, SubmitRequest, UnloadInstance
-from llmhostd.domain.model import ModelState
+from llmhostd.domain.model import ModelState, Slo
 from llmhostd.domain.request import Tier
 from llmhostd.host.instance import MOVES
 from llmhostd.host.policies import HostPolicies
 from llmhostd.host.residency import ResidencyPolicy
+from llmhostd.memory.ledger import Purpose
 
 SHORT = HostPolicies(residency=ResidencyPolicy(keep_resident_s=60.0, keep_warm_s=600.0))
 THREE = ("wren", "owl", "rook")
@@ -107,7 +109,7 @@ def test_people_do_not_make_room_for_people():
     box.load("wren")
     box.ask("wren", tier=Tier.BEST_EFFORT)
     box.ask("wren")
-    assert kinds(box.ask("owl")) == ["RefuseRequest"]
+    assert only(RefuseRequest, box.ask("owl", slo=Slo(ttft_s=0.5, tpot_s=0.2))).refusal is Refusal.NO_MEMORY
 
 
 def test_warm_ups_wait_for_a_node_and_for_memory():
@@ -161,6 +163,18 @@ def test_a_growing_kv_pool_counts_when_it_is_reported():
     ledger = box.mind.fleet.nodes["cpu0"].held
     assert ledger.free_bytes == (700 - 320 - 300) * MIB
     assert kinds(box.ask("owl")) == ["RestInstance"]
+
+
+def test_a_pool_is_promised_its_watermark_and_settles_for_its_demand_where_memory_is_tight():
+    box = Box(node(memory_mib=2 * 320 + 12), profiles=(profile(),))
+    first = box.load("wren")
+    box.load("owl")
+    promised, patient = box.mind.fleet.nodes["cpu0"].promised, Slo(ttft_s=60.0, tpot_s=1.0)
+    box.ask("wren", prompt=8 * 1024 - 50, slo=patient)
+    assert promised.of(first, Purpose.KV) == 10 * MIB, "8 MiB and a quarter"
+    assert only(SubmitRequest, box.ask("owl", prompt=4 * 1024 - 50, slo=patient))
+    assert promised.of(first, Purpose.KV) == 8 * MIB
+    assert promised.free_bytes == 0
 
 
 def test_every_state_can_be_left_and_reached():
