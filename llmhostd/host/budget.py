@@ -29,6 +29,11 @@ class BudgetPolicy:
     """A resident instance holds its checkpoint's bytes times this."""
     unmeasured_warm_bytes: int = 64 << 20
     """A warm instance holds this much."""
+    kv_copy_s_per_byte: float = 0.0
+    """An instance is held up this long, per byte that its KV pool has, while the pool grows. 0: pools grow where they
+    are, as those of our engines."""
+    kv_allocate_s_per_byte: float = 0.0
+    """The same, per byte that the pool gets."""
 
 
 class Way(StrEnum):
@@ -129,6 +134,14 @@ class Budget:
             return False
         others = (one for one in self._fleet.instances_on(self._fleet.node_of(instance)) if one is not instance)
         return beyond_bytes > sum(map(self.kv_spare_bytes, others))
+
+    def growth_s(self, instance: Instance, newcomer: RequestLoad) -> float:
+        """How long an instance's KV pool must grow for a newcomer; 0 when its demand fits (eq. 2)."""
+        demand_bytes = self._kv_bytes(instance, (*instance.load.requests.values(), newcomer))
+        if demand_bytes <= instance.kv_bytes:
+            return 0.0
+        policy = self._policy
+        return instance.kv_bytes * policy.kv_copy_s_per_byte + demand_bytes * policy.kv_allocate_s_per_byte
 
     def never_fits(self, instance: Instance, newcomer: RequestLoad) -> bool:
         """Whether its node would be too small even if it were empty."""

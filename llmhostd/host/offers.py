@@ -136,7 +136,8 @@ class Offers:
         if grace_s > request.shape.grace_s and self._policy.cold_start_grace and not moving:
             newcomer = replace(request, shape=msgspec.structs.replace(request.shape, grace_s=grace_s))
         there = when_free(node.load, now, self._scheduling, loading_slowdown=self._shadow.loading_slowdown)
-        picture = what_if.picture(there, instance, ready_at_s)
+        grown_at_s = max(ready_at_s, now + self._budget.growth_s(instance, request))
+        picture = what_if.picture(there, instance, grown_at_s)
         verdict = validate(picture, instance.id, newcomer, now, self._shadow, self._scheduling)
         return Offer(instance, newcomer, verdict)
 

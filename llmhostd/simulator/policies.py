@@ -16,6 +16,7 @@ from llmhostd.compute.iteration_plan import IterationPolicy, SchedulingPolicy
 from llmhostd.compute.shadow_validation import ShadowPolicy
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.hardware import NodeSpec
+from llmhostd.host.budget import BudgetPolicy
 from llmhostd.host.core import HostMind
 from llmhostd.host.hope import HopePolicy
 from llmhostd.host.policies import HostPolicies
@@ -23,7 +24,7 @@ from llmhostd.host.residency import ResidencyPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.memory.kv_watermark import WatermarkPolicy
 from llmhostd.node.core import NodeMind
-from llmhostd.simulator.assumptions import Assumptions
+from llmhostd.simulator.assumptions import Assumptions, KvGrowth
 from llmhostd.simulator.minds import Minds
 
 WHOLE_PROMPT_TOKENS = 1 << 17
@@ -105,8 +106,13 @@ def slinfer(assumptions: Assumptions) -> Policies:
 def llmhostd(assumptions: Assumptions) -> Policies:
     """Our defaults, with what the experiment's machines need: their batches, their loads, their keep-alive."""
     keep = slinfer(assumptions).host.residency
+    copies = assumptions.kv_growth is KvGrowth.COPY
+    knows = BudgetPolicy(
+        kv_copy_s_per_byte=1 / assumptions.kv_copy_bytes_per_s if copies else 0.0,
+        kv_allocate_s_per_byte=0.0 if copies else 1 / assumptions.kv_allocate_bytes_per_s,
+    )
     return Policies(
-        host=HostPolicies(residency=keep, shadow=ShadowPolicy(loading_slowdown=1.0)),
+        host=HostPolicies(residency=keep, budget=knows, shadow=ShadowPolicy(loading_slowdown=1.0)),
         scheduling=SchedulingPolicy(
             chunk=ChunkPolicy(max_chunk_tokens=MOST_CHUNK_TOKENS), iteration=IterationPolicy(max_batch=MOST_BATCH)
         ),

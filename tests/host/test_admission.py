@@ -10,6 +10,7 @@ from llmhostd.domain.actions import Refusal, RefuseRequest
 from llmhostd.domain.commands import LoadInstance, SubmitRequest
 from llmhostd.domain.model import ModelState, Slo
 from llmhostd.domain.request import Tier
+from llmhostd.host.budget import BudgetPolicy
 from llmhostd.host.core import HostMind
 from llmhostd.host.hope import HopePolicy
 from llmhostd.host.policies import HostPolicies
@@ -172,9 +173,7 @@ def test_keys_and_values_count_as_memory():
     box.load()
     assert only(SubmitRequest, box.ask(prompt=4_000, slo=Slo(ttft_s=60.0, tpot_s=1.0)))
     assert box.mind.fleet.nodes["cpu0"].promised.free_bytes == 10 * MIB - (4_000 + 50) * 1024 * 5 // 4
-    assert box.ask(prompt=8_000, slo=Slo(ttft_s=60.0, tpot_s=1.0)) == [], (
-        "it waits for the other to end"
-    )
+    assert box.ask(prompt=8_000, slo=Slo(ttft_s=60.0, tpot_s=1.0)) == [], "it waits for the other to end"
     (instance_id,) = box.mind.fleet.instances
     assert only(SubmitRequest, box.finish(instance_id, "req-1")).request.id == "req-2"
 
@@ -275,3 +274,18 @@ def test_a_caller_who_leaves_is_forgotten_wherever_the_request_is():
     assert not box.mind.fleet.requests
     assert box(events.RequestCancelled(request_id="req-3")) == []
     assert box.iterate(first, row("req-1", tokens=1)) == [], "late news of a request that left"
+
+
+@pytest.mark.parametrize(("copy_s_per_byte", "accepted"), [(0.0, True), (1e-7, True), (1e-6, False)])
+def test_a_pool_that_must_grow_holds_its_instance_up_while_it_grows(copy_s_per_byte, accepted):
+    """4 MiB of keys and values are copied: in no time, in 0.4 s, or in 4 s where 2 s were promised."""
+    budget = BudgetPolicy(kv_copy_s_per_byte=copy_s_per_byte)
+    box = Box(policies=HostPolicies(budget=budget))
+    instance_id = box.load()
+    grown = reports.InstanceReported(
+        node_id="cpu0", instance_id=instance_id, state=ModelState.RESIDENT, held_bytes=320 * MIB, kv_bytes=4 * MIB,
+        kv_used_bytes=0,
+    )  # fmt: skip
+    box(grown)
+    assert kinds(box.ask(prompt=1000)) == ["SubmitRequest"], "it fits into the pool"
+    assert (kinds(box.ask(prompt=3500)) == ["SubmitRequest"]) is accepted
