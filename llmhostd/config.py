@@ -31,6 +31,7 @@ from llmhostd.engines.supervisor import SupervisorPolicy
 from llmhostd.host.best_effort import BestEffortPolicy
 from llmhostd.host.budget import BudgetPolicy
 from llmhostd.host.hope import HopePolicy
+from llmhostd.host.keep_alive import KeepAlivePolicy
 from llmhostd.host.offers import RoutingPolicy
 from llmhostd.host.policies import HostPolicies
 from llmhostd.host.recovery import RecoveryPolicy
@@ -104,6 +105,7 @@ class Config:
     packing: PackingPolicy = field(default_factory=PackingPolicy)
     preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
     residency: ResidencyPolicy = field(default_factory=ResidencyPolicy)
+    keep_alive: KeepAlivePolicy = field(default_factory=KeepAlivePolicy)
     best_effort: BestEffortPolicy = field(default_factory=BestEffortPolicy)
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     refusal: RefusalPolicy = field(default_factory=RefusalPolicy)

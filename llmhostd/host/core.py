@@ -42,7 +42,7 @@ class HostMind:
         p = policies or HostPolicies()
         self.fleet = Fleet(nodes, p.correction, p.prior)
         self.budget = Budget(self.fleet, p.budget, p.kv_demand, p.watermark)
-        self.residency = Residency(self.fleet, self.budget, p.residency)
+        self.residency = Residency(self.fleet, self.budget, p.residency, p.keep_alive)
         offers = Offers(self.fleet, self.budget, self.residency, p.routing, p.packing, p.shadow, p.scheduling)
         self.consolidator = Consolidator(self.fleet, offers, self.residency, p.packing, p.preemption)
         self.routing = Routing(self.fleet, self.budget, self.residency, offers, self.consolidator)

@@ -11,6 +11,7 @@ from llmhostd.consolidation.preemption import PreemptionPolicy
 from llmhostd.host.best_effort import BestEffortPolicy
 from llmhostd.host.budget import BudgetPolicy
 from llmhostd.host.hope import HopePolicy
+from llmhostd.host.keep_alive import KeepAlivePolicy
 from llmhostd.host.offers import RoutingPolicy
 from llmhostd.host.recovery import RecoveryPolicy
 from llmhostd.host.refusal import RefusalPolicy
@@ -27,6 +28,7 @@ class HostPolicies:
     packing: PackingPolicy = field(default_factory=PackingPolicy)
     preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
     residency: ResidencyPolicy = field(default_factory=ResidencyPolicy)
+    keep_alive: KeepAlivePolicy = field(default_factory=KeepAlivePolicy)
     best_effort: BestEffortPolicy = field(default_factory=BestEffortPolicy)
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     refusal: RefusalPolicy = field(default_factory=RefusalPolicy)

@@ -16,6 +16,7 @@ from llmhostd.domain.reports import IterationReported
 from llmhostd.host.budget import Budget, Way
 from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance
+from llmhostd.host.keep_alive import KeepAlivePolicy
 from llmhostd.host.request import LiveRequest
 from llmhostd.memory.ledger import Purpose
 from llmhostd.memory.reservation_station import Operation, OperationKind
@@ -23,12 +24,8 @@ from llmhostd.memory.reservation_station import Operation, OperationKind
 
 @dataclass(frozen=True, slots=True)
 class ResidencyPolicy:
-    """How long what nobody uses is kept, and how long a load is expected to take before it was ever measured."""
+    """How long loads and releases are expected to take, as far as nobody measured it."""
 
-    keep_resident_s: float = 300.0
-    """An idle resident instance is sent back to warm after this long."""
-    keep_warm_s: float = 3600.0
-    """An idle warm instance is unloaded after this long."""
     unmeasured_load_s: float = 0.5
     """Expected load time of a checkpoint that was never loaded: this, and its bytes over the next setting."""
     unmeasured_load_bytes_per_s: float = 1.5e9
@@ -42,8 +39,9 @@ class ResidencyPolicy:
 class Residency:
     """Loads, rests and unloads instances, and hands them their requests when they may have them."""
 
-    def __init__(self, fleet: Fleet, budget: Budget, policy: ResidencyPolicy) -> None:
+    def __init__(self, fleet: Fleet, budget: Budget, policy: ResidencyPolicy, keep_alive: KeepAlivePolicy) -> None:
         self._fleet = fleet
+        self._keep_alive = keep_alive
         self._budget = budget
         self._policy = policy
 
@@ -156,16 +154,23 @@ class Residency:
         """Rest and unload what nobody used for long."""
         actions: list[HostAction] = []
         for instance in self._fleet.instances.values():
-            unused_s = now - instance.last_used_s
-            if not instance.idle:
-                continue
-            if instance.unload_asked:
+            if instance.idle and instance.unload_asked:
                 actions += self.unload(instance, now, "asked to unload; it is idle now")
-            elif unused_s >= self._policy.keep_warm_s:
-                actions += self.unload(instance, now, f"unused for {unused_s:.0f} s")
-            elif instance.state is ModelState.RESIDENT and unused_s >= self._policy.keep_resident_s:
-                actions += self.rest(instance, now, f"unused for {unused_s:.0f} s")
+            elif instance.idle:
+                actions += self._outstayed(instance, now)
         return actions
+
+    def _outstayed(self, instance: Instance, now: float) -> list[HostAction]:
+        """Rest or unload an idle instance if it was kept long enough. What is or will be measured is kept for that."""
+        unused_s, profile = now - instance.last_used_s, self._fleet.profile_of(instance)
+        if profile is None or not profile.measured or instance.measuring:
+            return []
+        pack_s, again_s = profile.first_run_s, profile.load_s + profile.first_run_s
+        if unused_s >= self._keep_alive.warm_s(again_s):
+            return self.unload(instance, now, f"unused for {unused_s:.0f} s; to have it again takes {again_s:.1f} s")
+        if instance.state is ModelState.RESIDENT and unused_s >= self._keep_alive.resident_s(pack_s):
+            return self.rest(instance, now, f"unused for {unused_s:.0f} s; to pack its weights takes {pack_s:.1f} s")
+        return []
 
     def reported(self, instance: Instance, state: ModelState, now: float) -> bool:
         """Follow what a node says of an instance's state; says whether it was news.

@@ -19,6 +19,7 @@ from llmhostd.domain.hardware import NodeSpec
 from llmhostd.host.budget import BudgetPolicy
 from llmhostd.host.core import HostMind
 from llmhostd.host.hope import HopePolicy
+from llmhostd.host.keep_alive import KeepAlivePolicy
 from llmhostd.host.policies import HostPolicies
 from llmhostd.host.residency import ResidencyPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
@@ -86,12 +87,10 @@ def slinfer(assumptions: Assumptions) -> Policies:
         chunk=ChunkPolicy(min_chunk_tokens=WHOLE_PROMPT_TOKENS, max_chunk_tokens=WHOLE_PROMPT_TOKENS, align_tokens=1),
         iteration=IterationPolicy(max_batch=MOST_BATCH, mixed=False, first_tokens_early=False),
     )
-    keep = ResidencyPolicy(
-        keep_resident_s=assumptions.keep_alive_s, keep_warm_s=assumptions.keep_alive_s, release_s=0.0
-    )
     return Policies(
         host=HostPolicies(
-            residency=keep,
+            residency=ResidencyPolicy(release_s=0.0),
+            keep_alive=KeepAlivePolicy(keep_alive_s=assumptions.keep_alive_s),
             shadow=ShadowPolicy(loading_slowdown=1.0, only_added_harm=False),
             hope=HopePolicy(wait_for_memory=False),
         ),
@@ -105,14 +104,19 @@ def slinfer(assumptions: Assumptions) -> Policies:
 
 def llmhostd(assumptions: Assumptions) -> Policies:
     """Our defaults, with what the experiment's machines need: their batches, their loads, their keep-alive."""
-    keep = slinfer(assumptions).host.residency
+    paper = slinfer(assumptions).host
     copies = assumptions.kv_growth is KvGrowth.COPY
     knows = BudgetPolicy(
         kv_copy_s_per_byte=1 / assumptions.kv_copy_bytes_per_s if copies else 0.0,
         kv_allocate_s_per_byte=0.0 if copies else 1 / assumptions.kv_allocate_bytes_per_s,
     )
     return Policies(
-        host=HostPolicies(residency=keep, budget=knows, shadow=ShadowPolicy(loading_slowdown=1.0)),
+        host=HostPolicies(
+            residency=paper.residency,
+            keep_alive=paper.keep_alive,
+            budget=knows,
+            shadow=ShadowPolicy(loading_slowdown=1.0),
+        ),
         scheduling=SchedulingPolicy(
             chunk=ChunkPolicy(max_chunk_tokens=MOST_CHUNK_TOKENS), iteration=IterationPolicy(max_batch=MOST_BATCH)
         ),

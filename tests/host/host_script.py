@@ -18,10 +18,10 @@ from llmhostd.domain import commands, events, reports
 from llmhostd.domain.actions import HostAction, QuarantineModel, RefuseRequest
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.request import FinishReason, RequestShape, Tier
+from llmhostd.host.keep_alive import KeepAlivePolicy
 from llmhostd.host.policies import HostPolicies
-from llmhostd.host.residency import ResidencyPolicy
 
-POLICIES = HostPolicies(residency=ResidencyPolicy(keep_resident_s=60.0, keep_warm_s=600.0))
+POLICIES = HostPolicies(keep_alive=KeepAlivePolicy(per_reload=600.0))
 
 
 class HostScript:

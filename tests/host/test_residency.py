@@ -1,5 +1,6 @@
 """Which instances exist, and who gives way when memory is short?"""
 
+import pytest
 from boxes import MIB, Box, kinds, model, node, only, profile, row, shape
 
 from llmhostd.domain import events, reports
@@ -8,11 +9,12 @@ from llmhostd.domain.commands import LoadInstance, RecallRequest, RestInstance, 
 from llmhostd.domain.model import ModelState, Slo
 from llmhostd.domain.request import Tier
 from llmhostd.host.instance import MOVES
+from llmhostd.host.keep_alive import KeepAlivePolicy
 from llmhostd.host.policies import HostPolicies
-from llmhostd.host.residency import ResidencyPolicy
 from llmhostd.memory.ledger import Purpose
 
-SHORT = HostPolicies(residency=ResidencyPolicy(keep_resident_s=60.0, keep_warm_s=600.0))
+SHORT = HostPolicies(keep_alive=KeepAlivePolicy(per_reload=600.0))
+"""Shapes take 0.1 s to pack and 0.5 s to load: kept for 60 s and for 360 s."""
 THREE = ("wren", "owl", "rook")
 
 
@@ -21,13 +23,44 @@ def test_an_idle_instance_goes_back_to_warm_and_then_goes():
     instance_id = box.load()
     assert box.tick(after=59.0) == []
     rest = only(RestInstance, box.tick(after=2.0))
-    assert (rest.instance_id, rest.because) == (instance_id, "unused for 61 s")
+    assert rest.instance_id == instance_id
+    assert rest.because == "unused for 61 s; to pack its weights takes 0.1 s"
     box.report(instance_id, ModelState.WARM, after=0.5)
-    assert box.tick(after=500.0) == []
+    assert box.tick(after=290.0) == []
     assert only(UnloadInstance, box.tick(after=100.0)).instance_id == instance_id
     box.report(instance_id, ModelState.COLD)
     assert not box.mind.fleet.instances
     assert box.mind.fleet.nodes["cpu0"].held.owned_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("load_s", "first_run_s", "resident_s", "warm_s"),
+    [(1.0, 0.4, 240.0, 840.0), (0.01, 0.0, 30.0, 30.0), (8.0, 2.0, 1200.0, 3600.0)],
+)
+def test_the_longer_a_reload_the_longer_it_is_kept(load_s, first_run_s, resident_s, warm_s):
+    policy = KeepAlivePolicy()
+    assert policy.resident_s(first_run_s) == resident_s
+    assert policy.warm_s(load_s + first_run_s) == warm_s
+
+
+def test_a_fixed_keep_alive_unloads_at_once():
+    box = Box(policies=HostPolicies(keep_alive=KeepAlivePolicy(keep_alive_s=1.0)))
+    instance_id = box.load()
+    assert box.tick(after=0.9) == []
+    assert only(UnloadInstance, box.tick(after=0.2)).instance_id == instance_id
+
+
+def test_what_is_being_measured_is_not_idle():
+    box = Box(policies=HostPolicies(keep_alive=KeepAlivePolicy(keep_alive_s=1.0)))
+    instance_id = box.load()
+
+    def progress(done):
+        return reports.ProfileProgressed(node_id="cpu0", instance_id=instance_id, done=done, total=9)
+
+    box(progress(3), after=0.5)
+    assert box.tick(after=60.0) == []
+    box(progress(9))
+    assert kinds(box.tick()) == ["UnloadInstance"]
 
 
 def test_using_an_instance_keeps_it():

@@ -16,14 +16,14 @@ from llmhostd.domain.events import ClockTicked, HostEvent
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import HardwareKey, InstanceId, NodeId, RequestId
 from llmhostd.domain.reports import IterationReported, RowReport, TokenLogprobs
+from llmhostd.host.keep_alive import KeepAlivePolicy
 from llmhostd.host.policies import HostPolicies
-from llmhostd.host.residency import ResidencyPolicy
 from llmhostd.state.journal import Journal, MadeWith, Start, Step
 
 NODE = NodeSpec(
     id=NodeId("cpu0"), engine="openvino", hardware_key=HardwareKey("h"), cores=(0,), memory_bytes=1 << 30
 )  # fmt: skip
-MADE_WITH = MadeWith(nodes=(NODE,), policies=HostPolicies(residency=ResidencyPolicy(keep_warm_s=7.0)))
+MADE_WITH = MadeWith(nodes=(NODE,), policies=HostPolicies(keep_alive=KeepAlivePolicy(keep_alive_s=7.0)))
 PLENTY = 1 << 30
 
 
