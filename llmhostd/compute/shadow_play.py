@@ -84,7 +84,9 @@ class Play:
     def overbooked_s(self, newcomer: RequestLoad) -> float:
         """By how much the work that is due until the newcomer's deadline exceeds the time until then.
 
-        Asked before the first step. 0 or less: it does not, or it would without the newcomer too.
+        OmniServe's admission control asks the same of one instance's prefills and the prefill SLO (§3.3.3); this is of
+        all instances, each piece of work by its own deadline. Asked before the first step. 0 or less: it does not, or
+        it would without the newcomer too.
         """
         until_s, work_s, own_s = newcomer.deadline_s, 0.0, 0.0
         for key in self._node.instances:

@@ -107,7 +107,23 @@ class Budget:
             one for one in self._fleet.instances_on(node) if not any(one is each for each in (*taking, *yielding))
         ]
         spare_bytes = sum(self.kv_spare_bytes(one) for one in staying)
+        if for_people:
+            spare_bytes += sum(self.best_effort_bytes(one) for one in staying)
+            spare_bytes += sum(self.best_effort_bytes(one, newcomers) for one, newcomers in joining)
         return beyond_bytes - spare_bytes - sum(node.promised.of(each.id) for each in yielding)
+
+    def best_effort_bytes(self, instance: Instance, newcomers: Iterable[RequestLoad] = ()) -> int:
+        """What an instance would need less, with newcomers on it, if its best-effort requests left."""
+        leaving = {key: None for key, one in instance.load.requests.items() if not one.latency_sensitive}
+        if not leaving:
+            return 0
+        return sum(self.least_bytes(instance, newcomers)) - sum(self.least_bytes(instance, newcomers, leaving))
+
+    def first_to_leave(self, node: NodeRecord) -> RequestId | None:
+        """Find the best-effort request that makes room first on a node: whoever came last; None: none would help."""
+        helping = (one for one in self._fleet.instances_on(node) if self.best_effort_bytes(one) > 0)
+        requests = [each for one in helping for each in one.load.requests.values() if not each.latency_sensitive]
+        return max(requests, key=lambda each: (each.shape.arrived_s, each.shape.id)).shape.id if requests else None
 
     def kv_spare_bytes(self, instance: Instance) -> int:
         """What was promised to its pool above the bare demand, and is not there yet."""

@@ -86,15 +86,20 @@ class Residency:
         return actions
 
     def give_way(self, node: NodeRecord, now: float, because: str, but: Instance | None = None) -> list[HostAction]:
-        """Bring a node that promised too much back within its budget: spare KV first, then the idle and best effort."""
+        """Bring a node that promised too much back within its budget: spare KV first, then the idle and best effort.
+
+        Best effort only for people, who wait on `but`, or (None) because the node has less now.
+        """
         if node.promised.free_bytes >= 0:
             return []
         self._budget.settle_for_demand(node)
-        return [
-            action
-            for victim, way in self._budget.who_gives_way(node, but)
-            for action in self._send_away(victim, way, now, because)
-        ]
+        actions: list[HostAction] = []
+        for victim, way in self._budget.who_gives_way(node, but):
+            actions += self._send_away(victim, way, now, because)
+        for_people = but is None or but.waited_for
+        while for_people and node.promised.free_bytes < 0 and (leaver := self._budget.first_to_leave(node)):
+            actions += self._send_back(self._fleet.requests[leaver], f"best effort gives way; {because}")
+        return actions
 
     def _kind(self, instance: Instance) -> OperationKind:
         if instance.state is ModelState.COLD:
@@ -134,6 +139,17 @@ class Residency:
         instance.move(ModelState.UNLOADING)
         self._budget.refresh(instance)
         return [UnloadInstance(node_id=instance.node_id, instance_id=instance.id, because=because)]
+
+    def _send_back(self, request: LiveRequest, why: str) -> list[HostAction]:
+        """Let a best-effort request leave an instance that goes on with others."""
+        recall = request.submitted
+        instance = self._fleet.leave(request)
+        self._fleet.waiting.add(request)
+        if instance is None:
+            return []
+        self._budget.refresh(instance)
+        about = RecallRequest(node_id=instance.node_id, request_id=request.load.shape.id, because=why)
+        return [about] if recall else []
 
     def _send_away(self, victim: Instance, way: Way, now: float, because: str) -> list[HostAction]:
         """Let an instance give way; its best-effort requests go on elsewhere."""
