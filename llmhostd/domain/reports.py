@@ -43,6 +43,21 @@ class IterationReported(Message):
     """Why this instance and this chunk were chosen."""
 
 
+class LoadStages(Word):
+    """Where the time of one load went. Stages overlap: together they may be more than the load took."""
+
+    read_s: float = 0.0
+    """Weights were being read and checked."""
+    build_s: float = 0.0
+    """Graphs were being built, waits for what was still being read left out."""
+    compile_s: float = 0.0
+    """Graphs were being compiled."""
+    read_bytes: int = 0
+    """Weights brought into memory..."""
+    disk_bytes: int = 0
+    """...and how much of that came from a disk (or a network); the rest lay in the system's page cache."""
+
+
 class InstanceReported(Message):
     """An instance changed its state or its size."""
 
@@ -57,6 +72,10 @@ class InstanceReported(Message):
     because: str = ""
     block_tokens: int = 0
     """Tokens per KV block, as its engine has it; 0: not known, nothing is loaded."""
+    stages: LoadStages | None = None
+    """With the report that a load ended, whose `took_s` is all of it; None: another report."""
+    first_run_s: float = 0.0
+    """With the report that it became resident: what its first iteration took, which packs the weights."""
 
 
 class LoadFailed(Message):

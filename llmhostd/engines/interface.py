@@ -17,6 +17,7 @@ import numpy.typing as npt
 from llmhostd.domain.hardware import NodeKind, NodeSpec
 from llmhostd.domain.model import ComputePrecision, KvPrecision, ModelShape
 from llmhostd.domain.profile import Profile
+from llmhostd.domain.reports import LoadStages
 from llmhostd.domain.words import Word
 from llmhostd.loader.adapter import AdapterWeights
 
@@ -123,6 +124,8 @@ class EngineInstance(Protocol):
     kv_bytes_per_block: int
     kv_blocks: int
     """Blocks that exist now; block ids are 0 <= id < kv_blocks."""
+    stages: LoadStages
+    """Where the time of its load went, as far as the engine can tell."""
 
     def run(self, iteration: Iteration) -> Floats:
         """Compute. Returns logits `[S, vocab]` (a range with the head) or hidden states `[T, hidden]`.

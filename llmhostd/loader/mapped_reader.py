@@ -8,7 +8,9 @@ it hastens this (measured by tests/bench/test_loading.py).
 
 import ctypes
 import mmap
+import resource
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,9 @@ from llmhostd.loader.checksum import checksum
 _libc = ctypes.CDLL(None, use_errno=True)
 _MADV_POPULATE_READ = 22
 """Linux 5.14: fault in, reading from the file. Where it is unknown, the checksum faults the pages in, more slowly."""
+
+_SECTOR = 512
+"""Unit in which the kernel counts what a thread had read from block devices, whatever they are."""
 
 
 class MappedReader:
@@ -33,6 +38,12 @@ class MappedReader:
         self._damage: CheckpointError | None = None
         self._progress = threading.Condition()
         self._thread: threading.Thread | None = None
+        self.read_s = 0.0
+        """Seconds spent in reading and checking so far."""
+        self.waited_s = 0.0
+        """Seconds for which somebody waited for it so far."""
+        self.disk_bytes = 0
+        """What came from the disk so far; the rest of what was read lay in the page cache."""
 
     def start(self) -> None:
         """Begin, unless it has begun."""
@@ -46,12 +57,22 @@ class MappedReader:
         Raises CheckpointError naming the file, the block and the chunk that is damaged.
         """
         self.start()
+        if self._read_to >= end:
+            return
+        began_s = time.monotonic()
         with self._progress:
             self._progress.wait_for(lambda: self._read_to >= end or self._damage)
             if self._damage and self._read_to < end:
                 raise self._damage
+        self.waited_s += time.monotonic() - began_s
+
+    @property
+    def read_bytes(self) -> int:
+        """What is in memory and checked."""
+        return self._read_to
 
     def _read(self) -> None:
+        began_s, before = time.monotonic(), resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
         bytes_ = np.frombuffer(self._view, np.uint8)
         address = bytes_.ctypes.data
         for block in self._index.blocks:
@@ -60,6 +81,8 @@ class MappedReader:
                 if checksum(bytes_[begin:end].data) != block.checksums[place]:
                     self._fail(CheckpointError(damage(self._file, block.name, place, begin, end)))
                     return
+                self.read_s = time.monotonic() - began_s
+                self.disk_bytes = _SECTOR * (resource.getrusage(resource.RUSAGE_THREAD).ru_inblock - before)
                 with self._progress:
                     self._read_to = end
                     self._progress.notify_all()

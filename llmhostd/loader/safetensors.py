@@ -77,7 +77,8 @@ class Checkpoint:
         self.quantization = description.quantization
         self.weights = description.weights
         self._maps = {file: map_file(file) for file in sorted({one.file for one in description.tensors.values()})}
-        self._reader = self._checked_reader()
+        self.reader = self._checked_reader()
+        """Reads a store in order, and counts; None: plain files, read when they are touched."""
 
     def shape(self, compute: ComputePrecision, kv: KvPrecision) -> ModelShape:
         """See `Description.shape`."""
@@ -96,16 +97,16 @@ class Checkpoint:
         A store's tensor is waited for until it is in memory and checked: raises CheckpointError when it is damaged.
         """
         place = self._place(name)
-        if self._reader:
-            self._reader.wait(place.end)
+        if self.reader:
+            self.reader.wait(place.end)
         element = np.dtype(_NUMPY[place.dtype])
         count = (place.end - place.begin) // element.itemsize
         return np.frombuffer(self._maps[place.file], element, count, place.begin).reshape(place.shape)
 
     def prefetch(self) -> None:
         """Begin to read the files ahead; returns at once."""
-        if self._reader:
-            self._reader.start()
+        if self.reader:
+            self.reader.start()
             return
         for view in self._maps.values():
             view.madvise(mmap.MADV_WILLNEED)

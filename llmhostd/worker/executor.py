@@ -95,7 +95,7 @@ class Executor:
                 because=action.because,
             )
         )
-        finished = self._after(hosted, rows, started_s + duration_s)
+        finished = self._after(hosted, rows, started_s + duration_s, duration_s)
         done = tuple(
             RowDone(
                 request_id=row.request_id, computed_tokens=one.tokens, new_tokens=len(row.tokens), finish=row.finish
@@ -108,11 +108,11 @@ class Executor:
             *(hosted.request_left() if finished else hosted.weighed()),
         ]
 
-    def _after(self, hosted: Hosted, rows: Sequence[RowReport], now: float) -> bool:
+    def _after(self, hosted: Hosted, rows: Sequence[RowReport], now: float, duration_s: float) -> bool:
         """Report a size that changed: at once where that matters, else now and then. Whether a request finished."""
         first, finished = hosted.became_resident(), self._instances.finished(rows)
         if first or finished or now - hosted.reported_s >= _REPORT_EVERY_S:
-            self._instances.report(hosted)
+            self._instances.report(hosted, first_run_s=duration_s if first else 0.0)
         return finished
 
     def _iteration_failed(

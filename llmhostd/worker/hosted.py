@@ -9,7 +9,7 @@ from llmhostd.domain.ids import HardwareKey, InstanceId, NodeId, RequestId
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.node_events import InstanceWeighed, NodeEvent, RowPlan
 from llmhostd.domain.profile import Profile
-from llmhostd.domain.reports import InstanceReported, RowReport
+from llmhostd.domain.reports import InstanceReported, LoadStages, RowReport
 from llmhostd.engines.frames import LoadFrame, SubmitFrame
 from llmhostd.engines.interface import EngineInstance
 from llmhostd.engines.runner import Runner
@@ -144,7 +144,16 @@ class Hosted:
             because=self.broken,
         )  # fmt: skip
 
-    def report(self, node_id: NodeId, now: float, *, took_s: float = 0.0, because: str = "") -> InstanceReported:
+    def report(
+        self,
+        node_id: NodeId,
+        now: float,
+        *,
+        took_s: float = 0.0,
+        because: str = "",
+        stages: LoadStages | None = None,
+        first_run_s: float = 0.0,
+    ) -> InstanceReported:
         """Its state and size now."""
         self.reported_s = now
         runner = self.runner
@@ -158,4 +167,6 @@ class Hosted:
             took_s=took_s,
             because=because,
             block_tokens=runner.instance.block_tokens if runner else 0,
+            stages=stages,
+            first_run_s=first_run_s,
         )

@@ -16,7 +16,7 @@ from llmhostd.domain.node_events import (
     NodeEvent,
     PrefixMatched,
 )
-from llmhostd.domain.reports import LoadFailed, RequestFailed, RowReport
+from llmhostd.domain.reports import LoadFailed, LoadStages, RequestFailed, RowReport
 from llmhostd.engines.frames import LoadFrame, SubmitFrame
 from llmhostd.engines.interface import LoadOptions
 from llmhostd.worker.budget import Budget
@@ -111,13 +111,24 @@ class Instances:
         self._link.send(RequestFailed(node_id=node_id, request_id=request_id, error=error))
         return [CancelRequest(node_id=node_id, request_id=request_id, because=error)]
 
-    def report(self, hosted: Hosted, *, took_s: float = 0.0, because: str = "") -> None:
+    def report(
+        self,
+        hosted: Hosted,
+        *,
+        took_s: float = 0.0,
+        because: str = "",
+        stages: LoadStages | None = None,
+        first_run_s: float = 0.0,
+    ) -> None:
         """Tell the daemon the state and size of an instance."""
-        self._link.send(hosted.report(self._spec.id, time.monotonic(), took_s=took_s, because=because))
+        now = time.monotonic()
+        self._link.send(
+            hosted.report(self._spec.id, now, took_s=took_s, because=because, stages=stages, first_run_s=first_run_s)
+        )
 
     def _built(self, hosted: Hosted, outcome: Built) -> Sequence[NodeEvent]:
         runner = hosted.built(outcome.instance, outcome.took_s)
-        self.report(hosted, took_s=outcome.took_s)
+        self.report(hosted, took_s=outcome.took_s, stages=outcome.instance.stages)
         events: list[NodeEvent] = [
             InstanceLoaded(
                 instance_id=hosted.id,

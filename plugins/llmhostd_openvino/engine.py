@@ -1,5 +1,6 @@
 """How does a checkpoint become a warm instance on this node's CPU?"""
 
+import time
 from pathlib import Path
 
 import openvino as ov
@@ -8,8 +9,9 @@ from llmhostd.checkpoints.adapter import linear_names
 from llmhostd.domain.errors import EngineError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.model import Architecture, ComputePrecision
+from llmhostd.domain.reports import LoadStages
 from llmhostd.engines.interface import AdapterSlots, EngineFacts, EngineInstance, LoadOptions, ModuleRange
-from llmhostd.loader.safetensors import open_checkpoint
+from llmhostd.loader.safetensors import Checkpoint, open_checkpoint
 from llmhostd_openvino.facts import engine_facts
 from llmhostd_openvino.graph import build_graph
 from llmhostd_openvino.instance import OpenVinoInstance, first_line
@@ -48,13 +50,16 @@ class OpenVinoEngine:
             low_rank = LowRank(*room, factor_type(options.compute is ComputePrecision.F32))
             factors = SlotFactors(*room, options.compute)
         opened.prefetch()
+        began_s = time.monotonic()
         try:
             graph = build_graph(opened, modules, low_rank)
+            built_s = time.monotonic()
             compiled = self._core.compile_model(graph, _DEVICE, self._properties(options))
         except RuntimeError as error:
             raise EngineError(f"{checkpoint}: cannot be compiled: {first_line(error)}") from error
         shape = opened.shape(options.compute, options.kv)
-        return OpenVinoInstance(compiled, opened, shape, modules, self._node.memory_bytes, factors)
+        stages = _stages(opened, built_s - began_s, time.monotonic() - built_s)
+        return OpenVinoInstance(compiled, opened, shape, modules, self._node.memory_bytes, stages, factors)
 
     def _properties(self, options: LoadOptions) -> dict[str, str | int]:
         return {
@@ -65,6 +70,19 @@ class OpenVinoEngine:
             "KV_CACHE_PRECISION": KV_TYPES[options.kv],
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": _DYNAMIC_QUANTIZATION_GROUP,
         }
+
+
+def _stages(checkpoint: Checkpoint, build_s: float, compile_s: float) -> LoadStages:
+    reader = checkpoint.reader
+    if reader is None:
+        return LoadStages(build_s=build_s, compile_s=compile_s)
+    return LoadStages(
+        read_s=reader.read_s,
+        build_s=build_s - reader.waited_s,
+        compile_s=compile_s,
+        read_bytes=reader.read_bytes,
+        disk_bytes=reader.disk_bytes,
+    )
 
 
 def _check_precisions(options: LoadOptions) -> None:

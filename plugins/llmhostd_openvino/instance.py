@@ -13,6 +13,7 @@ import openvino as ov
 
 from llmhostd.domain.errors import EngineError, InstanceLostError, ProcessLostError
 from llmhostd.domain.model import ModelShape
+from llmhostd.domain.reports import LoadStages
 from llmhostd.engines.interface import Floats, Iteration, ModuleRange
 from llmhostd.loader.adapter import AdapterWeights
 from llmhostd.loader.safetensors import Checkpoint
@@ -43,6 +44,7 @@ class OpenVinoInstance:
         shape: ModelShape,
         modules: ModuleRange,
         kv_limit: int,
+        stages: LoadStages,
         factors: SlotFactors | None = None,
     ) -> None:
         """Take a compiled graph of `modules`, which reads `factors` if it has room for adapters.
@@ -50,6 +52,7 @@ class OpenVinoInstance:
         `kv_limit`: bytes of KV that the node could hold at most.
         """
         self.shape = shape
+        self.stages = stages
         self._modules = modules
         self._checkpoint: Checkpoint | None = checkpoint
         self._request = compiled.create_infer_request()

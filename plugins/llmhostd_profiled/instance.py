@@ -16,6 +16,7 @@ from llmhostd.domain.errors import EngineError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.model import ModelShape
 from llmhostd.domain.profile import Profile
+from llmhostd.domain.reports import LoadStages
 from llmhostd.engines.interface import Floats, Int64s, Iteration, ModuleRange
 from llmhostd_profiled.tokens import Sums, next_tokens, terms
 
@@ -28,6 +29,7 @@ class ProfiledInstance:
 
     def __init__(self, shape: ModelShape, modules: ModuleRange, profile: Profile, node: NodeSpec) -> None:
         self.shape = shape
+        self.stages = LoadStages()
         self.block_tokens = node.block_tokens
         self.token_step = profile.token_step
         layers = shape.architecture.layers

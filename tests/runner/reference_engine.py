@@ -17,6 +17,7 @@ import numpy as np
 from llmhostd.domain.errors import CheckpointError, EngineError, InstanceLostError, ProcessLostError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.model import Architecture, ComputePrecision, KvPrecision, ModelShape, WeightFormat
+from llmhostd.domain.reports import LoadStages
 from llmhostd.engines.interface import EngineFacts, Floats, Iteration, LoadOptions
 
 BLOCK_TOKENS = 8
@@ -64,6 +65,7 @@ class ReferenceInstance:
         a = ARCHITECTURE
         rng = np.random.default_rng(seed)
         self.shape = SHAPE
+        self.stages = LoadStages()
         self.block_tokens = BLOCK_TOKENS
         self.token_step = 1
         self.kv_bytes_per_block = BLOCK_TOKENS * KV_BYTES_PER_TOKEN
