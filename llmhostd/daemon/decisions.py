@@ -6,7 +6,7 @@ import time
 from collections import deque
 
 from llmhostd.api.service import RefusedError
-from llmhostd.domain.actions import HostAction, QuarantineModel, Refusal, RefuseRequest
+from llmhostd.domain.actions import GiveUpPlacement, HostAction, QuarantineModel, Refusal, RefuseRequest
 from llmhostd.domain.commands import CancelRequest, SubmitRequest
 from llmhostd.domain.ids import NodeId
 from llmhostd.domain.reports import IterationReported, LoadFailed, NodeDown, RequestFailed, RequestReturned
@@ -107,7 +107,7 @@ class DecisionFeed:
 def _subject(told: Told) -> str:
     if isinstance(told, SubmitRequest):
         return told.request.id
-    if isinstance(told, QuarantineModel):
+    if isinstance(told, QuarantineModel | GiveUpPlacement):
         return told.model
     if isinstance(told, NodeDown):
         return told.node_id

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from llmhostd.daemon.models import Models
 from llmhostd.daemon.requests import LiveRequests
-from llmhostd.domain.actions import HostAction, QuarantineModel, RefuseRequest
+from llmhostd.domain.actions import GiveUpPlacement, HostAction, QuarantineModel, RefuseRequest
 from llmhostd.domain.commands import LoadInstance, SubmitRequest
 from llmhostd.domain.ids import NodeId
 from llmhostd.domain.words import Message
@@ -30,7 +30,7 @@ class Executor:
         elif isinstance(action, LoadInstance):
             checkpoint = self._models.checkpoint_of(action.model)
             self._send(action.node_id, LoadFrame(command=action, checkpoint=str(checkpoint)))
-        elif not isinstance(action, QuarantineModel):  # that one the mind remembers, and the feed has told
+        elif not isinstance(action, QuarantineModel | GiveUpPlacement):  # those the feed has told
             self._send(action.node_id, action)
 
     def _submit(self, action: SubmitRequest) -> None:

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from llmhostd.domain.commands import NodeCommand
-from llmhostd.domain.ids import ModelName, RequestId
+from llmhostd.domain.ids import ModelName, NodeId, RequestId
 from llmhostd.domain.words import Message
 
 
@@ -40,4 +40,12 @@ class QuarantineModel(Message):
     because: str
 
 
-HostAction = NodeCommand | RefuseRequest | QuarantineModel
+class GiveUpPlacement(Message):
+    """What was loaded when an earlier run of the daemon ended is not loaded again."""
+
+    model: ModelName
+    node_id: NodeId
+    because: str
+
+
+HostAction = NodeCommand | RefuseRequest | QuarantineModel | GiveUpPlacement

@@ -50,6 +50,17 @@ class WarmUpAsked(Message):
     name: ModelName
 
 
+class PlacementKnown(Message):
+    """A model was loaded on a node when an earlier run of the daemon ended."""
+
+    model: ModelName
+    node_id: NodeId
+    resident: bool
+    """Its weights were packed; otherwise it was warm."""
+    unused_s: float
+    """How long nobody had used it, until now."""
+
+
 class UnloadAsked(Message):
     """An operator wants a model's instances gone once they are idle."""
 
@@ -86,6 +97,7 @@ HostEvent = (
     | RequestArrived
     | RequestCancelled
     | WarmUpAsked
+    | PlacementKnown
     | UnloadAsked
     | MeasureAsked
     | DrainAsked

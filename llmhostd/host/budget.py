@@ -81,7 +81,7 @@ class Budget:
             return 0, 0
         requests = [*(one for key, one in instance.load.requests.items() if key not in without), *extra]
         kv_bytes = self._kv_bytes(instance, requests) if requests else 0
-        runs = bool(requests) or self._fleet.profile_of(instance) is None
+        runs = bool(requests) or instance.packs or self._fleet.profile_of(instance) is None
         if instance.resting:
             return (self.resident_bytes(instance) if runs else self.warm_bytes(instance)), kv_bytes
         if runs or instance.state is ModelState.RESIDENT:

@@ -19,6 +19,7 @@ from llmhostd.host.admission import Admission
 from llmhostd.host.best_effort import BestEffort
 from llmhostd.host.budget import Budget
 from llmhostd.host.catalogue import Catalogue
+from llmhostd.host.comeback import Comeback
 from llmhostd.host.consolidator import Consolidator
 from llmhostd.host.drain import Drain
 from llmhostd.host.fleet import Fleet
@@ -55,11 +56,13 @@ class HostMind:
         deadlines = p.scheduling.deadlines
         self.admission = Admission(self.fleet, self.routing, hopes, self.placement, p.refusal, deadlines)
         self.catalogue = Catalogue(self.fleet, self.budget, self.residency, self.recovery, p.kv_demand)
+        self.comeback = Comeback(self.fleet, self.budget, self.residency, p.keep_alive)
         self._answers: dict[type, Callable[[Any, float], list[HostAction]]] = {
             events.ModelAdded: self.catalogue.added,
             events.ModelRemoved: self.catalogue.removed,
             events.ModelReleased: self.catalogue.released,
             events.WarmUpAsked: self.catalogue.warm_up_asked,
+            events.PlacementKnown: self.comeback.known,
             events.UnloadAsked: self.catalogue.unload_asked,
             events.MeasureAsked: self.catalogue.measure_asked,
             events.ProfileKnown: self._profile_known,
@@ -91,7 +94,7 @@ class HostMind:
 
     def snapshot(self, now: float) -> MindSnapshot:
         """Say what the box is doing this second."""
-        return snapshot(self.fleet, now)
+        return snapshot(self.fleet, self.comeback.awaited, now)
 
     def _let_go_on(self, now: float, node_id: NodeId | None) -> list[HostAction]:
         """Look at everybody who waits in the host, after something happened on one node or (None) somewhere."""
@@ -103,6 +106,7 @@ class HostMind:
         actions += self.admission.look_again(now, node_id)
         actions += self.drain.go_on(now)
         actions += self.best_effort.dispatch(now)
+        actions += self.comeback.go_on(now)
         return [*actions, *self.catalogue.warm_up(now), *self.catalogue.measure()]
 
     def _arrived(self, event: events.RequestArrived, now: float) -> list[HostAction]:

@@ -40,6 +40,8 @@ class Instance:
     kv_used_bytes: int = 0
     kv_room: bool = False
     """Its pool was promised room above its demand, up to the watermark (SLINFER §VII-B)."""
+    packs: bool = False
+    """Its weights are packed as soon as nobody else computes, before anybody asks for it."""
     unload_asked: bool = False
     """By an operator, or because its model is gone or changed: unload as soon as it is idle."""
     measuring: str = ""

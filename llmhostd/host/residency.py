@@ -130,6 +130,7 @@ class Residency:
         """Send an idle resident instance back to warm."""
         instance.move(ModelState.LOADING)
         instance.resting = True
+        instance.packs = False
         self._expect(instance, now)
         self._budget.refresh(instance)
         return [RestInstance(node_id=instance.node_id, instance_id=instance.id, because=because)]
@@ -254,7 +255,7 @@ class Residency:
             instance_id=instance.id,
             model=instance.model,
             shape=instance.shape,
-            target=ModelState.WARM,
+            target=ModelState.RESIDENT if instance.packs else ModelState.WARM,
             profile=profile,
             because=f"{instance.model} is not loaded on {instance.node_id}; ready in {wait_s:.1f} s{known}",
         )

@@ -1,9 +1,13 @@
 """How does the mind look from outside, this second?"""
 
+from collections.abc import Sequence
+
 from llmhostd.checkpoints.tensors import parameter_count
+from llmhostd.domain.events import PlacementKnown
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.snapshot import InstanceSnapshot, ModelSnapshot, NodeSnapshot, RequestSnapshot
 from llmhostd.domain.words import Word
+from llmhostd.host.comeback import Remembered
 from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance
 from llmhostd.host.mirror import RECENT_S
@@ -21,9 +25,11 @@ class MindSnapshot(Word):
     instances: tuple[InstanceSnapshot, ...]
     requests: tuple[RequestSnapshot, ...]
     """Least headroom first."""
+    awaited: tuple[PlacementKnown, ...] = ()
+    """What is still to be loaded again, as it was when an earlier run ended; most recently used first."""
 
 
-def snapshot(fleet: Fleet, now: float) -> MindSnapshot:
+def snapshot(fleet: Fleet, awaited: Sequence[Remembered], now: float) -> MindSnapshot:
     """Look at all of it; changes nothing."""
     requests = [_request(fleet, each, now) for each in fleet.requests.values()]
     return MindSnapshot(
@@ -31,6 +37,10 @@ def snapshot(fleet: Fleet, now: float) -> MindSnapshot:
         models=tuple(_model(fleet, each) for each in fleet.models.values()),
         instances=tuple(_instance(each, now) for each in fleet.instances.values()),
         requests=tuple(sorted(requests, key=lambda each: each.headroom_s)),
+        awaited=tuple(
+            PlacementKnown(model=each.model, node_id=each.node_id, resident=each.resident, unused_s=now - each.used_s)
+            for each in awaited
+        ),
     )
 
 

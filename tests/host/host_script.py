@@ -9,13 +9,14 @@ state INSTANCE STATE [held MIB] [kv MIB]
 ran INSTANCE ID[:N][*][.] ...     N prompt tokens, * a token, . the last one
 failed INSTANCE ERROR...          a load; `return ID [NODE]`, `broke ID` for a request
 down NODE [INSTANCE] | up NODE [MIB] | memory NODE MIB
+was MODEL NODE STATE UNUSED_S      when an earlier run of the daemon ended
 warm|measure|unload|remove|release MODEL, drain|undrain NODE, tick, measured INSTANCE, show
 """
 
 from boxes import MIB, SLO, Box, model, node, profile, row, shape
 
 from llmhostd.domain import commands, events, reports
-from llmhostd.domain.actions import HostAction, QuarantineModel, RefuseRequest
+from llmhostd.domain.actions import GiveUpPlacement, HostAction, QuarantineModel, RefuseRequest
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.request import FinishReason, RequestShape, Tier
 from llmhostd.host.keep_alive import KeepAlivePolicy
@@ -120,6 +121,12 @@ class HostScript:
     def _warm(self, name):
         return self.box(events.WarmUpAsked(name=name))
 
+    def _was(self, name, node_id, state, unused_s):
+        """It was loaded when an earlier run ended."""
+        resident = state == "resident"
+        known = events.PlacementKnown(model=name, node_id=node_id, resident=resident, unused_s=float(unused_s))
+        return self.box(known)
+
     def _measure(self, name):
         return self.box(events.MeasureAsked(name=name))
 
@@ -167,6 +174,8 @@ def show(action: HostAction) -> str:
             about = f"{action.request_id} {action.refusal}, retry after {action.retry_after_s:.1f} s"
         case QuarantineModel():
             about = action.model
+        case GiveUpPlacement():
+            about = f"{action.model} on {action.node_id}"
         case _:
             about = action.instance_id
     return f"{kind} {about} ({action.because})"
