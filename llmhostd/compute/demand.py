@@ -1,9 +1,10 @@
 """What does one instance want of the device next, and by when?"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from llmhostd.compute.adapter_turns import Wish, distinct
 from llmhostd.compute.workload import NEVER_S, InstanceLoad, RequestLoad
 from llmhostd.domain.request import Tier
 
@@ -120,6 +121,25 @@ class Demand:
     """Its place among equals: the longest loaded first."""
     least_early_s: float | None = None
     """What an iteration ahead of its turn takes at least, once somebody asked (`iteration_plan`)."""
+    adapters: tuple[str, ...] = ()
+    """Those that its requests name, people's first."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether its requests name more adapters than it has slots."""
+        return bool(self.adapters) and self.instance.room is not None and len(self.adapters) > self.instance.room.slots
+
+    def wishes(self) -> Iterator[Wish]:
+        """When the requests of each adapter need it; a prefill, by when it must have begun."""
+        for prefill, due in zip(self.prefills, self.dues, strict=False):
+            if prefill.shape.adapter:
+                yield Wish(prefill.shape.adapter, due.deadline_s - due.cost_s, waited_for=True)
+        for decode in self.batch.requests:
+            if decode.shape.adapter:
+                yield Wish(decode.shape.adapter, decode.deadline_s, waited_for=True)
+        for one in self.best_effort:
+            if one.shape.adapter:
+                yield Wish(one.shape.adapter, one.deadline_s, waited_for=False)
 
     @property
     def decodes(self) -> list[RequestLoad]:
@@ -152,7 +172,7 @@ class Demand:
         of which more is computed, as they were and as they are. None where sums do not tell: the first run is behind it
         then, somebody has said all that it may, promises differ, or it speaks of others than it knows.
         """
-        if self.instance.first_run_s:
+        if self.instance.first_run_s or self.crowded:
             return None
         iteration_s, batch, dues, prefills = (
             self.instance.estimator.iteration_s,
@@ -175,7 +195,7 @@ class Demand:
             dues[index] = Due(dues[index].deadline_s, cost_s, 0.0)
         return Demand(
             self.instance, batch, prefills, self.best_effort, self.prefill_deadline_s, self.best_effort_deadline_s,
-            dues, min(batch.deadline_s, self.prefill_deadline_s), self.order,
+            dues, min(batch.deadline_s, self.prefill_deadline_s), self.order, None, self.adapters,
         )  # fmt: skip
 
 
@@ -200,10 +220,11 @@ def demand_of(instance: InstanceLoad) -> Demand:
             dues.append(Due(deadline_s, cost_s + first_run_s, 0.0))
             first_run_s = 0.0
     if batch.requests:
-        count = len(batch.requests)
-        batch.iteration_s = iteration_s(prefill=(), decode_batch=count, decode_context=batch.context_tokens // count)
+        batch.iteration_s = instance.round_s(batch.requests, batch.context_tokens)
         due = batch.due
         dues.append(due._replace(cost_s=due.cost_s + first_run_s) if first_run_s else due)
+    adapters = distinct(one.shape for one in (*prefills, *batch.requests, *best_effort)) if instance.room else ()
     return Demand(
-        instance, batch, prefills, best_effort, prefill_s, best_effort_s, dues, min(prefill_s, batch.deadline_s)
+        instance, batch, prefills, best_effort, prefill_s, best_effort_s, dues, min(prefill_s, batch.deadline_s),
+        adapters=adapters,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from llmhostd.compute.adapter_turns import distinct
 from llmhostd.compute.chunked_prefill import ChunkPolicy, largest_chunk, least_chunk
 from llmhostd.compute.demand import Decodes
 from llmhostd.compute.estimator import IterationKind
@@ -30,6 +31,13 @@ class IterationPlan:
     """Prefill tokens in it."""
     pending_tokens: int
     """Prefill tokens that these requests still had to compute."""
+    filling_s: float = 0.0
+    """What of it goes into putting adapters into slots."""
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Those that its requests name."""
+        return distinct(one.shape for one in (*self.decodes, *(one for one, _ in self.others)))
 
     @property
     def rows(self) -> tuple[RowPlan, ...]:
@@ -52,12 +60,16 @@ class Draft:
     """An iteration in the making."""
 
     __slots__ = (
-        "_batch", "_context", "_decodes", "_others", "_pending_tokens", "_prefill", "chunk_tokens", "instance",
-        "seconds",
+        "_batch", "_context", "_decodes", "_extra_s", "_filling_s", "_others", "_pending_tokens", "_prefill",
+        "chunk_tokens", "instance", "seconds",
     )  # fmt: skip
 
-    def __init__(self, instance: InstanceLoad) -> None:
+    def __init__(self, instance: InstanceLoad, requests: Sequence[RequestLoad] = ()) -> None:
+        """Begin with no row. `requests`: those that may be in it, whose adapters may have to be put into slots."""
         self.instance = instance
+        room = instance.room
+        self._filling_s = room.filling_s(distinct(one.shape for one in requests)) if room is not None else 0.0
+        self._extra_s = instance.first_run_s + self._filling_s
         self.chunk_tokens = 0
         self.seconds = 0.0
         self._decodes: Sequence[RequestLoad] = ()
@@ -74,7 +86,7 @@ class Draft:
         """Begin with the next token of each of a batch, whose sums are known."""
         self._decodes = decodes.requests
         self._batch, self._context = len(decodes.requests), decodes.context_tokens
-        self.seconds = decodes.iteration_s + self.instance.first_run_s
+        self.seconds = decodes.iteration_s + self._extra_s
 
     def decode(self, requests: list[RequestLoad]) -> None:
         """Add the next token of each."""
@@ -123,13 +135,17 @@ class Draft:
         """Finish it; None when it holds no rows."""
         if not self._decodes and not self._others:
             return None
-        return IterationPlan(
+        plan = IterationPlan(
             self.instance.id, self._decodes, self._others, self.seconds, best_effort_s, deadline_s, self.chunk_tokens,
             self._pending_tokens,
         )  # fmt: skip
+        if self._filling_s and (room := self.instance.room) is not None:
+            plan.filling_s = room.filling_s(plan.adapters)
+            plan.predicted_s += plan.filling_s - self._filling_s
+        return plan
 
     def _predicted_s(self, prefill: tuple[tuple[int, int], ...], batch: int, context: int) -> float:
         iteration_s = self.instance.estimator.iteration_s(
             prefill=prefill, decode_batch=batch, decode_context=context // batch if batch else 0
         )
-        return iteration_s + self.instance.first_run_s
+        return iteration_s + self._extra_s

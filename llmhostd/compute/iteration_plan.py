@@ -7,12 +7,13 @@ the same plans forward.
 
 from dataclasses import dataclass, field
 
+from llmhostd.compute.adapter_turns import in_turn
 from llmhostd.compute.chunked_prefill import ChunkPolicy
 from llmhostd.compute.deadlines import DeadlinePolicy
 from llmhostd.compute.demand import Demand
 from llmhostd.compute.headroom import Agenda, HeadroomPolicy
 from llmhostd.compute.iteration_draft import Draft, IterationPlan
-from llmhostd.compute.workload import RequestLoad
+from llmhostd.compute.workload import NEVER_S, RequestLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,9 @@ class IterationPolicy:
     """How much of its share best-effort work can save up: enough for the first run of a warm model."""
     measuring_reserve_s: float = 0.5
     """A model that was never measured, and is waited for, is measured while the others have this much slack."""
+    adapter_turn_s: float = 0.2
+    """Where requests name more adapters than their base has slots: an adapter gives its slot to one that is due this
+    much before it, or due before it and within this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ def next_plan(
     urgent = agenda.most_urgent(now)
     if urgent is None:
         idle = agenda.most_urgent_best_effort(now)
-        return None if idle is None else best_effort_plan(idle, policy, policy.iteration.best_effort_iteration_s)
+        return None if idle is None else best_effort_plan(idle, now, policy, policy.iteration.best_effort_iteration_s)
     if best_effort_s > 0.0:
         turn = _best_effort_turn(agenda, now, policy, best_effort_s)
         if turn is not None:
@@ -76,24 +80,25 @@ def plan_for(
     demand: Demand, agenda: Agenda, now: float, policy: SchedulingPolicy, *, best_effort_s: float = 0.0
 ) -> IterationPlan | None:
     """Plan an iteration for the latency-sensitive requests of one instance, and what rides along."""
-    decodes, prefills, best_effort = demand.decodes, demand.prefills, demand.best_effort
+    decodes, prefills, best_effort = _turn(demand, now, policy)
     if not policy.iteration.mixed:
         best_effort_s = 0.0
-        if demand.prefill_deadline_s < demand.decode_deadline_s:
+        if prefills and (not decodes or demand.prefill_deadline_s < demand.decode_deadline_s):
             decodes, prefills = [], _nearest(prefills, 1)
         else:
             prefills = []
-    draft = Draft(demand.instance)
-    if decodes:
-        _add_decodes(draft, demand, policy.iteration.max_batch - bool(prefills))
     rides = bool(best_effort) and best_effort_s > 0.0
+    draft = Draft(demand.instance, (*decodes, *prefills, *(best_effort if rides else ())))
+    if decodes:
+        _add_decodes(draft, demand, decodes, policy.iteration.max_batch - bool(prefills))
     if not prefills and not rides:
         return draft.plan(demand.deadline_s, 0.0)
     within_s = min(
         agenda.slack_s(now, policy.headroom, but=demand.instance.id),
         demand.decode_deadline_s - now - policy.headroom.reserve_s,
     )
-    whole, within_s = _add_prefills(draft, demand, prefills, now, within_s, policy)
+    waits_s = demand.decode_deadline_s if decodes else NEVER_S
+    whole, within_s = _add_prefills(draft, waits_s, prefills, now, within_s, policy)
     own_s = draft.seconds
     if whole and rides:
         within_s = min(within_s - policy.iteration.best_effort_reserve_s, own_s + best_effort_s)
@@ -101,11 +106,12 @@ def plan_for(
     return draft.plan(demand.deadline_s, draft.seconds - own_s)
 
 
-def best_effort_plan(demand: Demand, policy: SchedulingPolicy, within_s: float) -> IterationPlan | None:
+def best_effort_plan(demand: Demand, now: float, policy: SchedulingPolicy, within_s: float) -> IterationPlan | None:
     """Plan an iteration of best-effort requests alone: every decode, and the largest chunk that fits beside them."""
-    decodes = [request for request in demand.best_effort if request.decoding]
-    prefills = [request for request in demand.best_effort if not request.decoding]
-    draft = Draft(demand.instance)
+    _, _, best_effort = _turn(demand, now, policy)
+    decodes = [request for request in best_effort if request.decoding]
+    prefills = [request for request in best_effort if not request.decoding]
+    draft = Draft(demand.instance, best_effort)
     most = policy.iteration.max_batch
     if decodes:
         draft.decode(_nearest(decodes, most - 1 if prefills else most))
@@ -132,28 +138,48 @@ def describe(plan: IterationPlan, agenda: Agenda, now: float) -> str:
         parts.append("nobody waits")
     if plan.chunk_tokens:
         parts.append(f"chunk {plan.chunk_tokens} of {plan.pending_tokens}")
+    if (demand := agenda.demand(plan.instance_id)).crowded:
+        waiting = [one for one in demand.adapters if one not in plan.adapters]
+        parts.append(f"{len(waiting)} adapters wait for a slot")
+    elif plan.filling_s:
+        parts.append(f"filling adapter slots takes {_milliseconds(plan.filling_s)}")
     return "; ".join(parts)
 
 
-def _add_decodes(draft: Draft, demand: Demand, most: int) -> None:
-    """Begin with an instance's decodes, as many as an iteration takes."""
-    if len(demand.decodes) <= most:
+def _turn(
+    demand: Demand, now: float, policy: SchedulingPolicy
+) -> tuple[list[RequestLoad], list[RequestLoad], list[RequestLoad]]:
+    """Say which decodes, prefills and best effort an iteration may have: all, unless its adapters are too many."""
+    everybody = demand.decodes, demand.prefills, demand.best_effort
+    room = demand.instance.room
+    if room is None or not demand.crowded:
+        return everybody
+    chosen = in_turn(demand.wishes(), room, now, policy.iteration.adapter_turn_s)
+    decodes, prefills, best_effort = (
+        [one for one in requests if not one.shape.adapter or one.shape.adapter in chosen] for requests in everybody
+    )
+    return decodes, prefills, best_effort
+
+
+def _add_decodes(draft: Draft, demand: Demand, decodes: list[RequestLoad], most: int) -> None:
+    """Begin with decodes of an instance, as many as an iteration takes."""
+    if decodes is demand.decodes and len(decodes) <= most and not demand.crowded:
         draft.begin(demand.batch)
     else:
-        draft.decode(_nearest(demand.decodes, most))
+        draft.decode(_nearest(decodes, most))
 
 
 def _add_prefills(
-    draft: Draft, demand: Demand, prefills: list[RequestLoad], now: float, within_s: float, policy: SchedulingPolicy
+    draft: Draft, waits_s: float, prefills: list[RequestLoad], now: float, within_s: float, policy: SchedulingPolicy
 ) -> tuple[bool, float]:
     """Add prefill chunks, nearest deadline first, until one does not fit whole.
 
-    Returns whether all fit, and how long the iteration may take then. The first one progresses in any case if it is
-    what the instance was chosen for; otherwise a decode that cannot bear it runs alone now and bears more next time.
+    Returns whether all fit, and how long the iteration may take then. The first one progresses in any case if no decode
+    in the iteration is due before it (`waits_s`); a decode that cannot bear it runs alone now and bears more next time.
     """
     for request in _nearest(prefills, policy.iteration.max_batch - draft.size):
         deadline_s = request.deadline_s
-        progress = not draft.chunk_tokens and deadline_s <= demand.decode_deadline_s
+        progress = not draft.chunk_tokens and deadline_s <= waits_s
         if not draft.chunk_within(request, within_s, policy.chunk, progress=progress):
             return False, within_s
         own_s = deadline_s - now - policy.headroom.reserve_s
@@ -205,9 +231,9 @@ def _least_early_s(demand: Demand, policy: SchedulingPolicy) -> float:
     The prefill due next is in it whole, or as a full chunk; known without asking how long the others can wait.
     """
     first = min(demand.prefills, key=_deadline)
-    draft = Draft(demand.instance)
+    draft = Draft(demand.instance, (*demand.decodes, *demand.prefills))
     if demand.decodes and policy.iteration.mixed:
-        _add_decodes(draft, demand, policy.iteration.max_batch - 1)
+        _add_decodes(draft, demand, demand.decodes, policy.iteration.max_batch - 1)
     return draft.seconds_with_chunk(min(first.pending_tokens, _full_tokens(demand, policy)), first.computed_tokens)
 
 
@@ -222,7 +248,7 @@ def _best_effort_turn(agenda: Agenda, now: float, policy: SchedulingPolicy, allo
         return None
     slack_s = agenda.slack_s(now, policy.headroom) - policy.iteration.best_effort_reserve_s
     most_s = min(slack_s, allowed_s)
-    plan = best_effort_plan(demand, policy, min(most_s, policy.iteration.best_effort_iteration_s))
+    plan = best_effort_plan(demand, now, policy, min(most_s, policy.iteration.best_effort_iteration_s))
     return plan if plan is not None and plan.predicted_s <= most_s else None
 
 

@@ -81,7 +81,7 @@ def estimate(
         load_s=slower * max(_grown(profile.load_s, other, shape) for other, profile in known),
         first_run_s=slower * max(_grown(profile.first_run_s, other, shape) for other, profile in known),
         resident_bytes=max(_held(other, profile, shape) for other, profile in known),
-        warm_bytes=max(profile.warm_bytes for _, profile in known),
+        warm_bytes=max(profile.warm_bytes - other.adapter_bytes for other, profile in known) + shape.adapter_bytes,
         token_step=max(profile.token_step for _, profile in known),
         measured=False,
     )
@@ -150,4 +150,5 @@ def _grown(seconds: float, other: ModelShape, shape: ModelShape) -> float:
 
 
 def _held(other: ModelShape, profile: Profile, shape: ModelShape) -> int:
-    return int(shape.weight_bytes * max(profile.resident_bytes / other.weight_bytes, 1.0))
+    held_bytes = profile.resident_bytes - other.adapter_bytes
+    return int(shape.weight_bytes * max(held_bytes / other.weight_bytes, 1.0)) + shape.adapter_bytes

@@ -115,6 +115,8 @@ class Play:
 
     def _finish(self, plan: IterationPlan) -> None:
         instance = self._node.instances[plan.instance_id]
+        if instance.room is not None and plan.filling_s:
+            instance.room = instance.room.after(plan.adapters)
         if self._advanced(plan, instance):
             return
         self._settle(instance)
@@ -218,7 +220,9 @@ def _slower_copy(node: NodeLoad, joins: tuple[InstanceId, RequestLoad] | None, p
         if requests:
             slower = _Slower(one.estimator, pace.pessimism)
             first_run_s = one.first_run_s * pace.pessimism
-            picture.instances[key] = InstanceLoad(key, slower, one.ready_at_s, first_run_s, requests, one.block_tokens)
+            picture.instances[key] = InstanceLoad(
+                key, slower, one.ready_at_s, first_run_s, requests, one.block_tokens, one.room
+            )
         elif one.ready_at_s > node.busy_until_s:
             picture.instances[key] = InstanceLoad(key, one.estimator, one.ready_at_s, block_tokens=one.block_tokens)
     return picture

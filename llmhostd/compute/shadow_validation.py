@@ -101,9 +101,7 @@ def steady_share(node: NodeLoad, instance_id: InstanceId, newcomer: RequestLoad,
             shape, said = request.shape, request.tokens_out
             context += shape.prompt_tokens + said + max(min(most, shape.max_tokens - said), 0)
             tpot_s = min(tpot_s, shape.slo.tpot_s)
-        batch = len(requests)
-        decode_s = one.estimator.iteration_s(prefill=(), decode_batch=batch, decode_context=context // batch)
-        share += decode_s * policy.pessimism / max(tpot_s, 1e-6)
+        share += one.round_s(requests, context) * policy.pessimism / max(tpot_s, 1e-6)
     return share
 
 

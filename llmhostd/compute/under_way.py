@@ -57,5 +57,6 @@ def _after(node: NodeLoad, plan: IterationPlan, ends_s: float) -> NodeLoad:
             request.said(1, ends_s)
             if request.tokens_out >= request.shape.max_tokens:
                 del requests[row.request_id]
-    done = InstanceLoad(one.id, one.estimator, one.ready_at_s, 0.0, requests, one.block_tokens)
+    room = one.room.after(plan.adapters) if one.room else None
+    done = InstanceLoad(one.id, one.estimator, one.ready_at_s, 0.0, requests, one.block_tokens, room)
     return NodeLoad(ends_s, {**node.instances, one.id: done})

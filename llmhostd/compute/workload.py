@@ -5,10 +5,12 @@ shadow validation (SLINFER §VI-C). Both therefore plan with the same code over 
 is the state that the minds step.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from llmhostd.compute.adapter_turns import AdapterRoom, distinct
 from llmhostd.compute.deadlines import AS_PROMISED, DeadlinePolicy
 from llmhostd.compute.estimator import Estimator
 from llmhostd.domain.ids import InstanceId, RequestId
@@ -127,6 +129,21 @@ class InstanceLoad:
     requests: dict[RequestId, RequestLoad] = field(default_factory=dict)
     block_tokens: int = 32
     """Tokens per KV block of its engine: where chunks end."""
+    room: AdapterRoom | None = None
+    """Its slots for adapters; None: it has none."""
+
+    def round_s(self, requests: Sequence[RequestLoad], context_tokens: int) -> float:
+        """What one token for each of some requests takes, which have so much context together.
+
+        One iteration; several where more adapters than there are slots take turns.
+        """
+        count, room, iteration_s = len(requests), self.room, self.estimator.iteration_s
+        adapters = len(distinct(one.shape for one in requests)) if room is not None else 0
+        if room is None or adapters <= room.slots:
+            return iteration_s(prefill=(), decode_batch=count, decode_context=context_tokens // count)
+        turns = -(-adapters // room.slots)
+        each_s = iteration_s(prefill=(), decode_batch=-(-count // turns), decode_context=context_tokens // count)
+        return turns * each_s + adapters * room.fill_s
 
 
 @dataclass(slots=True)

@@ -61,6 +61,8 @@ class NodeSpec(Word):
     """Absolute path of the file that an engine without a device takes its times from."""
     caveats: tuple[str, ...] = ()
     """What is slow or off on this device, whatever engine runs on it."""
+    adapters: bool = False
+    """Whether its engine computes low-rank adapters."""
 
     @property
     def compute_threads(self) -> int:

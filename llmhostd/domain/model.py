@@ -79,6 +79,18 @@ class Architecture(Word):
     eos_token_ids: tuple[int, ...] = ()
 
 
+class AdapterSlots(Word):
+    """Room beside an instance for several low-rank adapters at once, each for some requests of an iteration."""
+
+    slots: int
+    rank: int
+    """The largest rank that fits into a slot."""
+    modules: tuple[str, ...]
+    """Names of the layers' linear layers that adapters may update (`checkpoints.adapter.linear_names`)."""
+    slot_bytes: int = 0
+    """Bytes of one slot, filled or not, where somebody plans with them."""
+
+
 class ModelShape(Word):
     """Everything that decides what an iteration of a model costs and how many bytes it holds."""
 
@@ -89,15 +101,44 @@ class ModelShape(Word):
     weight_bytes: int
     """Bytes of all tensors as stored."""
     kv_bytes_per_token: int
+    adapters: AdapterSlots | None = None
+    """Room for adapters that it is loaded with; None: none, at no cost."""
 
     @property
     def key(self) -> ShapeKey:
         """Stable across processes; equal for all fine-tunes of one base in one format (SLINFER §VI-B)."""
-        a = self.architecture
+        a, room = self.architecture, self.adapters
         cost = (a.family, a.layers, a.hidden, a.heads, a.kv_heads, a.head_dim, a.intermediate, a.vocab)
-        extra = (a.sliding_window_tokens, a.sliding_from_layer, a.qkv_bias, a.qk_norm)
+        extra: tuple[object, ...] = (a.sliding_window_tokens, a.sliding_from_layer, a.qkv_bias, a.qk_norm)
+        kind = f"{a.family}-{a.layers}x{a.hidden}-{self.weights}-{self.compute}-kv{self.kv}"
+        if room is not None:
+            extra, kind = (*extra, room.modules), f"{kind}-lora{room.slots}x{room.rank}"
         digest = hashlib.blake2b(msgspec.json.encode((cost, extra)), digest_size=4).hexdigest()
-        return ShapeKey(f"{a.family}-{a.layers}x{a.hidden}-{self.weights}-{self.compute}-kv{self.kv}-{digest}")
+        return ShapeKey(f"{kind}-{digest}")
+
+    @property
+    def adapter_bytes(self) -> int:
+        """Bytes of its room for adapters."""
+        return self.adapters.slots * self.adapters.slot_bytes if self.adapters else 0
+
+    def without_room(self) -> "ModelShape":
+        """Return the same without room for adapters."""
+        return msgspec.structs.replace(self, adapters=None) if self.adapters else self
+
+
+class LowRankAdapter(Word):
+    """What makes a model out of its base: low-rank updates of linear layers (LoRA)."""
+
+    base: ModelName
+    identity: str
+    """Equal for adapters that compute the same."""
+    rank: int
+    """The largest of an update."""
+    modules: tuple[str, ...]
+    """Names of the layers' linear layers that it updates."""
+    parameters: int
+    bytes: int
+    """Of its factors, as stored."""
 
 
 class ModelSpec(Word):
@@ -105,7 +146,15 @@ class ModelSpec(Word):
 
     name: ModelName
     shape: ModelShape
+    """Of an adapter: its base's."""
     slo: Slo
+    adapter: LowRankAdapter | None = None
+    """None: it is a checkpoint of its own."""
+
+    @property
+    def served_by(self) -> ModelName:
+        """Whose instances serve it: its base's, or its own."""
+        return self.adapter.base if self.adapter else self.name
 
 
 class ModelState(StrEnum):

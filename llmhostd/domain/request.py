@@ -44,6 +44,8 @@ class RequestShape(Word):
     """When its first token came, if it moved here after that: its TPOT is counted from then on."""
     last_token_s: float | None = None
     """When its last token came, if it moved here after that: the longest gap within a stream is counted from then."""
+    adapter: str = ""
+    """Identity of the adapter that it is computed with; empty: the base as it is."""
 
     @property
     def context_tokens(self) -> int:

@@ -12,8 +12,9 @@ import numpy as np
 
 from llmhostd.checkpoints.adapter import linear_names
 from llmhostd.domain.errors import EngineError
+from llmhostd.domain.model import AdapterSlots
 from llmhostd.engines.conformance import ConformanceError, expect, require
-from llmhostd.engines.interface import AdaptableInstance, AdapterSlots, Engine, Floats, LoadOptions
+from llmhostd.engines.interface import AdaptableInstance, Engine, Floats, LoadOptions
 from llmhostd.engines.paged_contexts import Context, PagedContexts
 from llmhostd.loader.adapter import AdapterWeights
 

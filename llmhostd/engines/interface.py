@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llmhostd.domain.hardware import NodeKind, NodeSpec
-from llmhostd.domain.model import ComputePrecision, KvPrecision, ModelShape
+from llmhostd.domain.model import AdapterSlots, ComputePrecision, KvPrecision, ModelShape
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.reports import LoadStages
 from llmhostd.domain.words import Word
@@ -89,16 +89,6 @@ class EngineFacts(Word):
     """What is slow or off here, why, and what would help. Never empty silently: no fallback goes unsaid."""
     adapters: bool = False
     """Whether it takes `LoadOptions.adapters`; one that does not must not be given them."""
-
-
-class AdapterSlots(Word):
-    """Room beside an instance for several low-rank adapters at once, each for some requests of an iteration."""
-
-    slots: int
-    rank: int
-    """The largest rank that fits into a slot."""
-    modules: tuple[str, ...]
-    """Names of the layers' linear layers that adapters may update (`checkpoints.adapter.linear_names`)."""
 
 
 class LoadOptions(Word):

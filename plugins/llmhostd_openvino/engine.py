@@ -8,9 +8,9 @@ import openvino as ov
 from llmhostd.checkpoints.adapter import linear_names
 from llmhostd.domain.errors import EngineError
 from llmhostd.domain.hardware import NodeSpec
-from llmhostd.domain.model import Architecture, ComputePrecision
+from llmhostd.domain.model import AdapterSlots, Architecture, ComputePrecision
 from llmhostd.domain.reports import LoadStages
-from llmhostd.engines.interface import AdapterSlots, EngineFacts, EngineInstance, LoadOptions, ModuleRange
+from llmhostd.engines.interface import EngineFacts, EngineInstance, LoadOptions, ModuleRange
 from llmhostd.loader.safetensors import Checkpoint, open_checkpoint
 from llmhostd_openvino.facts import engine_facts
 from llmhostd_openvino.graph import build_graph

@@ -15,8 +15,8 @@ import openvino.opset13 as ops
 from openvino.op import Parameter
 
 from llmhostd.checkpoints.tensors import linear_shapes
-from llmhostd.domain.model import Architecture
-from llmhostd.engines.interface import AdapterSlots, ModuleRange
+from llmhostd.domain.model import AdapterSlots, Architecture
+from llmhostd.engines.interface import ModuleRange
 from llmhostd_openvino.ops import floats, int32, ints64, parameter
 
 ROW_SLOTS = "row_slots"

@@ -13,8 +13,8 @@ import openvino as ov
 
 from llmhostd.checkpoints.tensors import linear_shapes
 from llmhostd.domain.errors import EngineError
-from llmhostd.domain.model import Architecture, ComputePrecision
-from llmhostd.engines.interface import AdapterSlots, Int32s, Iteration, ModuleRange
+from llmhostd.domain.model import AdapterSlots, Architecture, ComputePrecision
+from llmhostd.engines.interface import Int32s, Iteration, ModuleRange
 from llmhostd.loader.adapter import AdapterWeights, Factor
 from llmhostd.loader.safetensors_writer import to_bf16
 from llmhostd_openvino.low_rank import a_name, b_name, factor_shapes, groups

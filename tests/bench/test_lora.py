@@ -18,8 +18,8 @@ from llmhostd_openvino import open_engine
 from llmhostd.checkpoints.adapter import linear_names
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import HardwareKey, NodeId
-from llmhostd.domain.model import ComputePrecision, KvPrecision
-from llmhostd.engines.interface import AdapterSlots, EngineInstance, LoadOptions
+from llmhostd.domain.model import AdapterSlots, ComputePrecision, KvPrecision
+from llmhostd.engines.interface import EngineInstance, LoadOptions
 from llmhostd.engines.paged_contexts import Context, PagedContexts
 from llmhostd.engines.runner import Runner
 from llmhostd.loader.adapter import open_adapter

@@ -23,10 +23,10 @@ from llmhostd.checkpoints.adapter import linear_names
 from llmhostd.checkpoints.architecture import parse_architecture
 from llmhostd.checkpoints.tensors import linear_shapes
 from llmhostd.domain.errors import EngineError
-from llmhostd.domain.model import ComputePrecision, KvPrecision, WeightFormat
+from llmhostd.domain.model import AdapterSlots, ComputePrecision, KvPrecision, WeightFormat
 from llmhostd.engines.adapter_conformance import check_adapters
 from llmhostd.engines.conformance import ConformanceError
-from llmhostd.engines.interface import AdaptableInstance, AdapterSlots, Engine, LoadOptions, ModuleRange
+from llmhostd.engines.interface import AdaptableInstance, Engine, LoadOptions, ModuleRange
 from llmhostd.engines.paged_contexts import Context, PagedContexts
 from llmhostd.loader.adapter import AdapterWeights, open_adapter
 from llmhostd.loader.convert import convert

@@ -13,10 +13,10 @@ from llmhostd.checkpoints.architecture import parse_architecture
 from llmhostd.domain.errors import EngineError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import HardwareKey, NodeId, RequestId
-from llmhostd.domain.model import ComputePrecision, KvPrecision
+from llmhostd.domain.model import AdapterSlots, ComputePrecision, KvPrecision
 from llmhostd.domain.request import Sampling
 from llmhostd.engines.discovery import find_engine
-from llmhostd.engines.interface import AdapterSlots, Engine, LoadOptions
+from llmhostd.engines.interface import Engine, LoadOptions
 from llmhostd.engines.runner import PlanError, Runner
 from llmhostd.loader.adapter import AdapterWeights, open_adapter
 
