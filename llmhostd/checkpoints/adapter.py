@@ -7,14 +7,14 @@ an adapter that runs is the adapter that was trained.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from llmhostd.checkpoints.fields import ConfigFields
 from llmhostd.checkpoints.tensors import linear_shapes
 from llmhostd.domain.errors import CheckpointError
-from llmhostd.domain.model import Architecture
+from llmhostd.domain.model import AdapterSlots, Architecture, ComputePrecision, LowRankAdapter, ModelShape
 from llmhostd.domain.words import Word
 
 TENSOR_PREFIX = "base_model.model."
@@ -75,6 +75,24 @@ class Adapter(Word):
     def modules(self) -> tuple[str, ...]:
         """Names of the linear layers that are updated in some layer, in the order of `linear_names`."""
         return tuple(dict.fromkeys(sorted((one.name for one in self.linears), key=linear_names().index)))
+
+
+FILL_BYTES_PER_S = 1.5e9
+"""How fast a slot is filled, bytes of the slot; measured 2e9 and more on two cores."""
+_RANK_STEP = 8
+"""Slots have a multiple of this as their rank."""
+
+
+def room_for(adapters: Sequence[LowRankAdapter], base: ModelShape, slots: int) -> AdapterSlots | None:
+    """Say what room a base needs for its adapters: so many slots, each for any of them; None when it has none."""
+    if not adapters:
+        return None
+    rank = -(-max(one.rank for one in adapters) // _RANK_STEP) * _RANK_STEP
+    modules = tuple(name for name in linear_names() if any(name in one.modules for one in adapters))
+    shapes = linear_shapes(base.architecture)
+    elements = sum(sum(shapes[f"{name}.weight"]) for name in modules) * rank * base.architecture.layers
+    width = 4 if base.compute is ComputePrecision.F32 else 2
+    return AdapterSlots(slots=slots, rank=rank, modules=modules, slot_bytes=elements * width)
 
 
 def linear_names() -> tuple[str, ...]:

@@ -1,8 +1,10 @@
-"""Which adapter is in which slot, who uses it, and which may go for another?
+"""Which adapter is in which slot, and which goes for another?
 
-An adapter is known by its identity (`loader.adapter.AdapterWeights.identity`). It stays in its slot while requests use
-it, and after that until its slot is needed: the least recently used goes first.
+An adapter is known by its identity (`loader.adapter.AdapterWeights.identity`). It stays in its slot until the slot is
+needed by an iteration that it is not in: the least recently used goes first.
 """
+
+from collections.abc import Container
 
 from llmhostd.domain.errors import EngineError
 
@@ -17,19 +19,24 @@ class AdapterTable:
         self._free = list(range(slots))[::-1]
         self._slot_of: dict[str, int] = {}
         """Least recently used first."""
-        self._users = [0] * slots
 
     def __contains__(self, identity: str) -> bool:
         return identity in self._slot_of
 
-    def make_room(self) -> int:
-        """Take a slot for an adapter that `put` names next. Raises EngineError when requests use all of them."""
+    def use(self, identity: str) -> int:
+        """Note that an adapter is used now. Returns its slot; raises KeyError when it is in none."""
+        slot = self._slot_of.pop(identity)
+        self._slot_of[identity] = slot
+        return slot
+
+    def make_room(self, keep: Container[str]) -> int:
+        """Take a slot for an adapter that `put` names next. Raises EngineError when all hold some to `keep`."""
         if self._free:
             return self._free.pop()
-        idle = next((one for one, slot in self._slot_of.items() if not self._users[slot]), None)
-        if idle is None:
-            raise EngineError(f"no room for another adapter: requests use all {len(self._users)}")
-        return self._slot_of.pop(idle)
+        goes = next((one for one in self._slot_of if one not in keep), None)
+        if goes is None:
+            raise EngineError(f"no room for another adapter: an iteration uses all {len(self._slot_of)}")
+        return self._slot_of.pop(goes)
 
     def put(self, slot: int, identity: str | None) -> None:
         """Say what is in a slot that was made room in; None: nothing."""
@@ -37,14 +44,3 @@ class AdapterTable:
             self._free.append(slot)
         else:
             self._slot_of[identity] = slot
-
-    def hold(self, identity: str) -> int:
-        """Count one more request of an adapter. Returns its slot; raises KeyError when it is in none."""
-        slot = self._slot_of.pop(identity)
-        self._slot_of[identity] = slot
-        self._users[slot] += 1
-        return slot
-
-    def release(self, slot: int) -> None:
-        """Count one request less."""
-        self._users[slot] -= 1

@@ -32,14 +32,15 @@ class PlanError(EngineError):
 class _Running:
     """One request: its context (prompt and outputs), how much of it has keys and values, and when it ends."""
 
-    __slots__ = ("cached", "computed", "context", "sampler", "slot", "stops")
+    __slots__ = ("adapter", "cached", "computed", "context", "sampler", "stops")
 
-    def __init__(self, context: "array[int]", sampler: TokenSampler, stops: frozenset[int], slot: int) -> None:
+    def __init__(
+        self, context: "array[int]", sampler: TokenSampler, stops: frozenset[int], adapter: AdapterWeights | None
+    ) -> None:
         self.context = context
         self.sampler = sampler
         self.stops = stops
-        self.slot = slot
-        """Of its adapter."""
+        self.adapter = adapter
         self.computed = 0
         self.cached = 0
         """Prefix tokens that came from the cache and were not reported yet."""
@@ -64,7 +65,9 @@ class Runner:
         """Those with more than their last token to compute."""
         self._adaptable = instance if isinstance(instance, AdaptableInstance) and instance.adapter_slots else None
         room = self._adaptable and self._adaptable.adapter_slots
-        self._adapters = AdapterTable(room.slots if room else 0)
+        self.adapter_slots = room.slots if room else 0
+        """How many adapters one iteration may have."""
+        self._adapters = AdapterTable(self.adapter_slots)
 
     @property
     def kv_bytes(self) -> int:
@@ -81,50 +84,34 @@ class Runner:
         """KV blocks that requests have in common, beyond once."""
         return self._blocks.shared
 
-    def place_adapter(self, weights: AdapterWeights) -> None:
-        """Have an adapter in a slot, for requests that name its identity; another that nobody uses may go for it.
-
-        Raises EngineError when requests use all slots, or the adapter does not fit.
-        """
-        if self._adaptable is None:
-            raise EngineError("this instance was loaded without room for adapters")
-        if weights.identity in self._adapters:
-            return
-        slot, placed = self._adapters.make_room(), None
-        try:
-            self._adaptable.set_adapter(slot, weights)
-            placed = weights.identity
-        finally:
-            self._adapters.put(slot, placed)
-
     def submit(
         self,
         request_id: RequestId,
         context: Sequence[int],
         sampling: Sampling,
         tokens_out: int = 0,
-        adapter: str = "",
+        adapter: AdapterWeights | None = None,
     ) -> int:
         """Take in a request; returns how many tokens of its context are computed already (a cached prefix).
 
         The last `tokens_out` tokens of `context` are outputs from before it moved here. It ends by STOP after a token
         of `sampling.stop_token_ids` or one of the model's end-of-text tokens, unless those are to be ignored; the
-        token is among its outputs. `adapter`: the identity of one that is placed; none: the base as it is. Raises
-        CallerError for tokens that the model does not have, PlanError for an adapter that is not placed.
+        token is among its outputs. `adapter`: what it is computed with; None: the base as it is. Raises CallerError for
+        tokens that the model does not have, PlanError for an adapter where there is no room for any.
         """
         architecture = self.instance.shape.architecture
         if not context:
             raise CallerError("the prompt is empty", field="prompt")
         if not 0 <= min(context) <= max(context) < architecture.vocab:
             raise CallerError(f"the prompt has tokens outside 0..{architecture.vocab - 1}", field="prompt")
-        if adapter and adapter not in self._adapters:
-            raise PlanError(f"{request_id} wants adapter {adapter}, which is in no slot here")
+        if adapter is not None and self._adaptable is None:
+            raise PlanError(f"{request_id} wants {adapter.path}; this instance was loaded without room for adapters")
         sampler = TokenSampler(sampling, architecture.vocab, context[len(context) - tokens_out :])
         ends = frozenset(architecture.eos_token_ids)
         stops = frozenset(sampling.stop_token_ids)
-        slot = self._adapters.hold(adapter) if adapter else NO_SLOT
-        running = _Running(array("q", context), sampler, stops - ends if sampling.ignore_eos else stops | ends, slot)
-        running.computed = running.cached = self._blocks.open(request_id, running.context, adapter)
+        running = _Running(array("q", context), sampler, stops - ends if sampling.ignore_eos else stops | ends, adapter)
+        computed_by = adapter.identity if adapter is not None else ""
+        running.computed = running.cached = self._blocks.open(request_id, running.context, computed_by)
         self._running[request_id] = running
         if len(context) - running.computed > 1:
             self._prefilling[request_id] = running
@@ -132,19 +119,18 @@ class Runner:
 
     def drop(self, request_id: RequestId) -> None:
         """Forget a request; what it computed stays cached until the blocks are needed."""
-        slot = self._running.pop(request_id).slot
-        if slot != NO_SLOT:
-            self._adapters.release(slot)
+        del self._running[request_id]
         self._prefilling.pop(request_id, None)
         self._blocks.close(request_id)
 
     def run(self, rows: Sequence[RowPlan]) -> tuple[RowReport, ...]:
-        """One iteration. Requests that end with it are dropped.
+        """One iteration. Requests that end with it are dropped, adapters that it needs come into slots before.
 
         Raises KvExhaustedError or PlanError, with nothing computed, if the plan does not fit; EngineError if the engine
         fails, after which the requests may run again.
         """
         running = [self._admit(row) for row in rows]
+        self._place_adapters(running)
         logits = self.instance.run(self._iteration(running, rows))
         sampled = [one for one, row in zip(running, rows, strict=True) if row.sample]
         drawn = iter(self._draw(logits, sampled) if sampled else ())
@@ -223,9 +209,27 @@ class Runner:
             for one, row in zip(running, rows, strict=True)
         )
         iteration = flatten(parts, self.instance.block_tokens)
-        if any(one.slot != NO_SLOT for one in running):
-            iteration.adapters = np.array([one.slot for one in running], np.int32)
+        if any(one.adapter is not None for one in running):
+            slots = [self._adapters.use(one.adapter.identity) if one.adapter else NO_SLOT for one in running]
+            iteration.adapters = np.array(slots, np.int32)
         return iteration
+
+    def _place_adapters(self, running: Sequence[_Running]) -> None:
+        """Have the adapters of an iteration in slots; others may go for them."""
+        wanted = {one.adapter.identity: one.adapter for one in running if one.adapter is not None}
+        if self._adaptable is None or not wanted:
+            return
+        if len(wanted) > self.adapter_slots:
+            raise PlanError(f"an iteration has {len(wanted)} adapters; there are {self.adapter_slots} slots")
+        for identity, weights in wanted.items():
+            if identity in self._adapters:
+                continue
+            slot, placed = self._adapters.make_room(wanted), None
+            try:
+                self._adaptable.set_adapter(slot, weights)
+                placed = identity
+            finally:
+                self._adapters.put(slot, placed)
 
     def _draw(self, logits: Floats, sampled: Sequence[_Running]) -> list[tuple[int, tuple[TokenLogprobs, ...]]]:
         tokens = draw_tokens(logits, [one.sampler for one in sampled])

@@ -21,7 +21,6 @@ from llmhostd.domain.ids import HardwareKey, NodeId
 from llmhostd.domain.model import AdapterSlots, ComputePrecision, KvPrecision
 from llmhostd.engines.interface import EngineInstance, LoadOptions
 from llmhostd.engines.paged_contexts import Context, PagedContexts
-from llmhostd.engines.runner import Runner
 from llmhostd.loader.adapter import open_adapter
 
 RANK, SLOTS, MANY = 16, 8, 20
@@ -63,16 +62,16 @@ def anonymous_mb() -> float:
 @pytest.mark.parametrize("targets", TARGETS)
 def test_ready(base: Path, tmp_path: Path, targets: str, dtype: str, capsys: pytest.CaptureFixture[str]) -> None:
     """From a directory (in the page cache) to a slot that the next iteration may use; no slot was written before."""
-    runner = Runner(load(base, SLOTS, targets))
+    instance = load(base, SLOTS, targets)
     opened_ms, placed_ms = [], []
-    for path in written(tmp_path, base, targets, SLOTS, dtype):
+    for slot, path in enumerate(written(tmp_path, base, targets, SLOTS, dtype)):
         began = time.perf_counter()
-        weights = open_adapter(path, runner.instance.shape.architecture)
+        weights = open_adapter(path, instance.shape.architecture)
         opened = time.perf_counter()
-        runner.place_adapter(weights)
+        instance.set_adapter(slot, weights)
         opened_ms.append((opened - began) * 1e3)
         placed_ms.append((time.perf_counter() - opened) * 1e3)
-    runner.instance.unload()
+    instance.unload()
     total = [one + two for one, two in zip(opened_ms, placed_ms, strict=True)]
     with capsys.disabled():
         print(

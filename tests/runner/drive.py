@@ -7,6 +7,7 @@ from llmhostd.domain.node_events import RowPlan
 from llmhostd.domain.reports import RowReport
 from llmhostd.domain.request import Sampling
 from llmhostd.engines.runner import Runner
+from llmhostd.loader.adapter import AdapterWeights
 
 
 class Driver:
@@ -19,7 +20,14 @@ class Driver:
         self.outputs: dict[RequestId, list[int]] = {}
         self.reports: dict[RequestId, list[RowReport]] = {}
 
-    def submit(self, name: str, context: list[int], sampling: Sampling, tokens_out: int = 0, adapter: str = "") -> int:
+    def submit(
+        self,
+        name: str,
+        context: list[int],
+        sampling: Sampling,
+        tokens_out: int = 0,
+        adapter: AdapterWeights | None = None,
+    ) -> int:
         request_id = RequestId(name)
         cached = self.runner.submit(request_id, context, sampling, tokens_out, adapter)
         self.pending[request_id] = len(context) - cached

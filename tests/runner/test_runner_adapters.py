@@ -60,9 +60,6 @@ class Family:
             merged = merged_checkpoint(directory / f"merged-{name}", case.config, case.seed, config, seed)
             self.merged[name] = runner_of(engine, merged)
 
-    def identity(self, name: str) -> str:
-        return self.adapters[name].identity if name else ""
-
 
 @pytest.fixture(scope="module", params=["llama", "mistral-window", "qwen2", "qwen3"])
 def family(request: pytest.FixtureRequest, engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Family:
@@ -81,14 +78,12 @@ def test_tokens_are_those_of_merged_weights(engine: Engine, family: Family) -> N
     assert len({tuple(expected[f"{name}0"]) for name in NAMES}) == 3
 
     runner = runner_of(engine, family.base, slots=2)
-    for weights in family.adapters.values():
-        runner.place_adapter(weights)
     driver = Driver(runner)
     for name in NAMES:
-        assert driver.submit(f"{name}0", contexts[name, 0], GREEDY, adapter=family.identity(name)) == 0
+        assert driver.submit(f"{name}0", contexts[name, 0], GREEDY, adapter=family.adapters.get(name)) == 0
     driver.step({"0": 64, "one0": 32, "two0": 73})
     # What one adapter, or the base, has computed is a prefix for its own requests only.
-    cached = [driver.submit(f"{name}1", contexts[name, 1], DRAWN, adapter=family.identity(name)) for name in NAMES]
+    cached = [driver.submit(f"{name}1", contexts[name, 1], DRAWN, adapter=family.adapters.get(name)) for name in NAMES]
     assert cached == [64, 32, 64]
     driver.step({"one0": 41, "two1": 7, "0": 2})
     assert driver.match_again() == [("one1", 64)]
@@ -96,7 +91,7 @@ def test_tokens_are_those_of_merged_weights(engine: Engine, family: Family) -> N
         driver.step(dict.fromkeys(driver.pending, 16))
     moved = driver.outputs[RequestId("two1")].copy()
     driver.drop("two1")
-    driver.submit("two1", contexts["two", 1] + moved, DRAWN, len(moved), family.identity("two"))
+    driver.submit("two1", contexts["two", 1] + moved, DRAWN, len(moved), family.adapters["two"])
     driver.finish()
     driver.outputs[RequestId("two1")] = moved + driver.outputs[RequestId("two1")]
     assert driver.outputs == expected
@@ -106,31 +101,35 @@ def test_adapters_take_turns_in_one_slot(engine: Engine, family: Family) -> None
     context = prompt(family.case, 40)
     runner = runner_of(engine, family.base, slots=1)
     driver = Driver(runner)
-    with pytest.raises(PlanError, match="in no slot here"):
-        driver.submit("early", context, GREEDY, adapter=family.identity("one"))
     cached = []
-    for turn, name in enumerate(("one", "two", "one")):
-        runner.place_adapter(family.adapters[name])
-        runner.place_adapter(family.adapters[name])
-        cached.append(driver.submit(f"{turn}", context, GREEDY, adapter=family.identity(name)))
-        driver.step({f"{turn}": 40})
-        other = family.adapters["two" if name == "one" else "one"]
-        with pytest.raises(EngineError, match="requests use all 1"):
-            runner.place_adapter(other)
-        driver.finish()
-        assert driver.outputs[RequestId(f"{turn}")] == alone(family.merged[name], context, GREEDY)
-    # Its blocks are still those of the adapter that left and came back.
-    assert cached == [0, 0, BLOCK]
+    for name in ("one", "two", ""):
+        cached.append(driver.submit(name, context, GREEDY, adapter=family.adapters.get(name)))
+        driver.step({name: 40})
+    with pytest.raises(PlanError, match="an iteration has 2 adapters; there are 1 slots"):
+        driver.step({"one": 1, "two": 1})
+    while driver.pending:
+        for name in ("one", "two"):
+            driver.step({name: 1, "": 1} if "" in driver.pending else {name: 1})
+    for name in NAMES:
+        assert driver.outputs[RequestId(name)] == alone(family.merged[name], context, GREEDY)
+    # Blocks are still those of the adapter that left and came back.
+    cached.append(driver.submit("again", context, GREEDY, adapter=family.adapters["one"]))
+    assert cached == [0, 0, 0, BLOCK]
 
 
-def test_an_adapter_that_cannot_be_placed_costs_nothing(engine: Engine, family: Family, tmp_path: Path) -> None:
+def test_an_adapter_that_cannot_be_placed_costs_nobody_else(engine: Engine, family: Family, tmp_path: Path) -> None:
     config = adapter_config(rank=5)
     wide = open_adapter(
         seeded_adapter(tmp_path / "wide", family.case.config, 9, config=config), parse_architecture(family.case.config)
     )
-    runner = runner_of(engine, family.base, slots=1)
+    context = prompt(family.case, 40)
+    driver = Driver(runner_of(engine, family.base, slots=1))
+    driver.submit("wide", context, GREEDY, adapter=wide)
+    driver.submit("one", context, GREEDY, adapter=family.adapters["one"])
     with pytest.raises(EngineError, match="rank 5 does not fit"):
-        runner.place_adapter(wide)
-    runner.place_adapter(family.adapters["one"])
-    with pytest.raises(EngineError, match="without room for adapters"):
-        family.merged[""].place_adapter(family.adapters["one"])
+        driver.step({"wide": 40})
+    driver.drop("wide")
+    driver.finish()
+    assert driver.outputs[RequestId("one")] == alone(family.merged["one"], context, GREEDY)
+    with pytest.raises(PlanError, match="without room for adapters"):
+        family.merged[""].submit(RequestId("two"), context, GREEDY, adapter=family.adapters["one"])
