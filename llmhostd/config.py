@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from llmhostd.api.policy import HttpPolicy
+from llmhostd.checkpoints.tiers import StartPolicy
 from llmhostd.compute.estimator import CorrectionPolicy
 from llmhostd.compute.iteration_plan import SchedulingPolicy
 from llmhostd.compute.prior import PriorPolicy
@@ -105,6 +106,7 @@ class Config:
     packing: PackingPolicy = field(default_factory=PackingPolicy)
     preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
     residency: ResidencyPolicy = field(default_factory=ResidencyPolicy)
+    starts: StartPolicy = field(default_factory=StartPolicy)
     keep_alive: KeepAlivePolicy = field(default_factory=KeepAlivePolicy)
     best_effort: BestEffortPolicy = field(default_factory=BestEffortPolicy)
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)

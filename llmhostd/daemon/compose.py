@@ -83,7 +83,7 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
     def send(node_id: NodeId, message: Message) -> None:
         workers[node_id].send(message)
 
-    loop = HostLoop(mind, requests, feed, Executor(models, requests, send))
+    loop = HostLoop(mind, requests, feed, Executor(models, requests, send, records.keep_start))
     reports = Reports(mind, loop, records, measurements)
     for spec in nodes:
         start = StartFrame(

@@ -4,20 +4,23 @@ from collections.abc import Callable
 
 from llmhostd.daemon.models import Models
 from llmhostd.daemon.requests import LiveRequests
-from llmhostd.domain.actions import GiveUpPlacement, HostAction, QuarantineModel, RefuseRequest
+from llmhostd.domain.actions import GiveUpPlacement, HostAction, QuarantineModel, RefuseRequest, StartEnded
 from llmhostd.domain.commands import LoadInstance, SubmitRequest
 from llmhostd.domain.ids import NodeId
+from llmhostd.domain.start import StartSeen
 from llmhostd.domain.words import Message
 from llmhostd.engines.frames import LoadFrame, SubmitFrame
 
+RememberStart = Callable[[StartSeen], None]
 SendFrame = Callable[[NodeId, Message], None]
 
 
 class Executor:
     """Turns commands into frames, with the payload that minds need not know; refuses whom the mind refuses."""
 
-    def __init__(self, models: Models, requests: LiveRequests, send: SendFrame) -> None:
+    def __init__(self, models: Models, requests: LiveRequests, send: SendFrame, remember: RememberStart) -> None:
         self._models = models
+        self._remember = remember
         self._requests = requests
         self._send = send
 
@@ -30,6 +33,8 @@ class Executor:
         elif isinstance(action, LoadInstance):
             checkpoint = self._models.checkpoint_of(action.model)
             self._send(action.node_id, LoadFrame(command=action, checkpoint=str(checkpoint)))
+        elif isinstance(action, StartEnded):
+            self._remember(action.seen)
         elif not isinstance(action, QuarantineModel | GiveUpPlacement):  # those the feed has told
             self._send(action.node_id, action)
 

@@ -18,7 +18,7 @@ from llmhostd.daemon.mind import MakeMind
 from llmhostd.daemon.nodes import NodeLayout, node_layout, say_nodes
 from llmhostd.daemon.systemd import Notifier
 from llmhostd.domain.errors import OperatorError
-from llmhostd.domain.events import ModelAdded, ProfileKnown, WarmUpAsked
+from llmhostd.domain.events import ModelAdded, ProfileKnown, StartsRemembered, WarmUpAsked
 from llmhostd.domain.ids import ShapeKey
 from llmhostd.domain.profile import Profile
 from llmhostd.state.lock import own_state
@@ -80,6 +80,7 @@ async def _live(config: Config, layout: NodeLayout, state_dir: Path, make_mind: 
 def introduce(parts: Parts) -> None:
     """Tell the mind what earlier runs left. Raises OperatorError for a setting that no model can have."""
     models, profiles = parts.records.load()
+    _introduce_starts(parts)
     known = _introduce_models(parts, models) | _introduce_profiles(parts, profiles)
     if parts.config.daemon.profile_at_start:
         for spec in parts.models:
@@ -115,6 +116,13 @@ def _introduce_profiles(parts: Parts, profiles: Sequence[Profile]) -> set[ShapeK
                 parts.measurements.keep(profile)
                 known.add(profile.shape_key)
     return known
+
+
+def _introduce_starts(parts: Parts) -> None:
+    """Let estimates of start times begin where those of earlier runs ended."""
+    starts = parts.records.starts({spec.hardware_key for spec in parts.nodes})
+    if starts:
+        parts.loop.hear(StartsRemembered(starts=tuple(starts)))
 
 
 def _make_server(parts: Parts) -> "Server":

@@ -6,20 +6,22 @@ One thread owns the database from the moment the daemon serves: writes happen in
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from sqlite_utils import Database
 
-from llmhostd.domain.ids import ModelName
+from llmhostd.domain.ids import HardwareKey, ModelName
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.snapshot import UsageRow
+from llmhostd.domain.start import StartSeen
 from llmhostd.state.database import open_database
 from llmhostd.state.flex import FlexTable
 from llmhostd.state.models import ModelTable, RegisteredModel
 from llmhostd.state.profiles import ProfileTable
+from llmhostd.state.starts import StartTable
 from llmhostd.state.usage import UsageBook, UsageTable
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,14 @@ class Records:
     def keep_profile(self, profile: Profile) -> None:
         """Store it soon; a failure is logged."""
         self._thread.submit(_logged(ProfileTable(self._db).put), profile)
+
+    def keep_start(self, seen: StartSeen) -> None:
+        """Store it soon; a failure is logged."""
+        self._thread.submit(_logged(StartTable(self._db).put), seen)
+
+    def starts(self, hardware: Collection[HardwareKey]) -> list[StartSeen]:
+        """Return what earlier runs saw of starts; before anything is written."""
+        return StartTable(self._db).latest(hardware)
 
     def flush_usage(self) -> None:
         """Store what was counted, soon; a failure is logged."""

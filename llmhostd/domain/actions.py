@@ -3,7 +3,8 @@
 from enum import StrEnum
 
 from llmhostd.domain.commands import NodeCommand
-from llmhostd.domain.ids import ModelName, NodeId, RequestId
+from llmhostd.domain.ids import InstanceId, ModelName, NodeId, RequestId
+from llmhostd.domain.start import StartSeen
 from llmhostd.domain.words import Message
 
 
@@ -48,4 +49,22 @@ class GiveUpPlacement(Message):
     because: str
 
 
-HostAction = NodeCommand | RefuseRequest | QuarantineModel | GiveUpPlacement
+class DeclineMove(Message):
+    """A request that an operator wanted elsewhere stays where it is."""
+
+    request_id: RequestId
+    node_id: NodeId
+    because: str
+
+
+class StartEnded(Message):
+    """A start is over: what was seen of it is to be remembered."""
+
+    node_id: NodeId
+    instance_id: InstanceId
+    seen: StartSeen
+    because: str
+    """What it took, beside what was foretold."""
+
+
+HostAction = NodeCommand | RefuseRequest | QuarantineModel | GiveUpPlacement | DeclineMove | StartEnded

@@ -5,6 +5,7 @@ from llmhostd.domain.model import ModelSpec
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.reports import NodeDown, NodeReport
 from llmhostd.domain.request import RequestShape
+from llmhostd.domain.start import StartSeen, TierBytes
 from llmhostd.domain.words import Message
 
 
@@ -30,6 +31,19 @@ class ProfileKnown(Message):
     """A profile from an earlier run of the daemon."""
 
     profile: Profile
+
+
+class StartsRemembered(Message):
+    """What earlier runs of the daemon saw of starts on this hardware, the oldest first."""
+
+    starts: tuple[StartSeen, ...]
+
+
+class WeightsLocated(Message):
+    """Somebody looked where a model's weights lie."""
+
+    model: ModelName
+    lies: TierBytes
 
 
 class RequestArrived(Message):
@@ -85,6 +99,20 @@ class DrainEnded(Message):
     node_id: NodeId
 
 
+class MoveAsked(Message):
+    """An operator wants a request to go on on another node."""
+
+    request_id: RequestId
+    node_id: NodeId
+
+
+class ModelMoveAsked(Message):
+    """An operator wants all that people wait for of a model to go on on one node."""
+
+    name: ModelName
+    node_id: NodeId
+
+
 class ClockTicked(Message):
     """Time passed; keep-alives and retries are looked at."""
 
@@ -94,6 +122,8 @@ HostEvent = (
     | ModelRemoved
     | ModelReleased
     | ProfileKnown
+    | StartsRemembered
+    | WeightsLocated
     | RequestArrived
     | RequestCancelled
     | WarmUpAsked
@@ -102,6 +132,8 @@ HostEvent = (
     | MeasureAsked
     | DrainAsked
     | DrainEnded
+    | MoveAsked
+    | ModelMoveAsked
     | ClockTicked
     | NodeReport
     | NodeDown

@@ -33,6 +33,7 @@ from llmhostd.host.relief import Relief
 from llmhostd.host.residency import Residency
 from llmhostd.host.routing import Routing
 from llmhostd.host.snapshots import MindSnapshot, snapshot
+from llmhostd.host.starts import Starts
 
 
 class HostMind:
@@ -43,7 +44,8 @@ class HostMind:
         p = policies or HostPolicies()
         self.fleet = Fleet(nodes, p.correction, p.prior)
         self.budget = Budget(self.fleet, p.budget, p.kv_demand, p.watermark)
-        self.residency = Residency(self.fleet, self.budget, p.residency, p.keep_alive)
+        self.starts = Starts(self.fleet, p.starts)
+        self.residency = Residency(self.fleet, self.budget, self.starts, p.residency, p.keep_alive)
         offers = Offers(self.fleet, self.budget, self.residency, p.routing, p.packing, p.shadow, p.scheduling)
         self.consolidator = Consolidator(self.fleet, offers, self.residency, p.packing, p.preemption)
         self.routing = Routing(self.fleet, self.budget, self.residency, offers, self.consolidator)
@@ -66,6 +68,8 @@ class HostMind:
             events.UnloadAsked: self.catalogue.unload_asked,
             events.MeasureAsked: self.catalogue.measure_asked,
             events.ProfileKnown: self._profile_known,
+            events.StartsRemembered: self.starts.remembered,
+            events.WeightsLocated: self.starts.located,
             events.RequestArrived: self._arrived,
             events.RequestCancelled: self._cancelled,
             events.DrainAsked: self.drain.asked,
@@ -90,6 +94,8 @@ class HostMind:
         Raises OperatorError for a profile that is not two full grids; nothing has changed then.
         """
         actions = self._answers[type(event)](event, now)
+        if isinstance(event, reports.InstanceReported | reports.LoadFailed):
+            self.starts.follow(self.fleet.nodes[event.node_id], now)
         return actions + self._let_go_on(now, getattr(event, "node_id", None)) if _frees(event) else actions
 
     def snapshot(self, now: float) -> MindSnapshot:
@@ -140,6 +146,8 @@ class HostMind:
     def _iterated(self, event: reports.IterationReported, now: float) -> list[HostAction]:
         instance = self.fleet.instances.get(event.instance_id)
         actions: list[HostAction] = []
+        if instance is not None:
+            self.starts.ran_first(instance, event)
         if instance is not None and self.residency.ran(instance, event, now):
             actions += self.residency.settle(instance, now, f"{instance.id} runs")
         finished = mirror.advance(self.fleet, event)
@@ -157,8 +165,9 @@ class HostMind:
         if event.state is ModelState.COLD:
             return self.recovery.gone(instance, now)
         mirror.weigh(instance, event)
+        actions = [*self.starts.loaded(instance, event, now), *self.starts.packed(instance, event)]
         self.residency.reported(instance, event.state, now)
-        return self.residency.settle(instance, now, f"{instance.id} reported its size")
+        return actions + self.residency.settle(instance, now, f"{instance.id} reported its size")
 
     def _memory_reported(self, event: reports.NodeMemoryReported, now: float) -> list[HostAction]:  # noqa: ARG002
         """Keep it to be looked at; what the host decides by are its own sums."""

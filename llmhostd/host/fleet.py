@@ -15,6 +15,7 @@ from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId, Requ
 from llmhostd.domain.model import ModelShape, ModelSpec
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.reports import NodeMemoryReported
+from llmhostd.domain.start import TierBytes
 from llmhostd.host.instance import Instance
 from llmhostd.host.request import LiveRequest
 from llmhostd.host.waiting import Waiting
@@ -65,6 +66,8 @@ class ModelRecord:
     shape_key: ShapeKey
     outputs: OutputLengths
     """How long its answers are, on average."""
+    lies: TierBytes | None = None
+    """Where its weights lie, as far as anybody looked."""
     removed: bool = False
     crashes_in_a_row: int = 0
     quarantined: str = ""

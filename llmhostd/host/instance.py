@@ -1,10 +1,12 @@
 """What does the host know of one instance, and how may its state move?"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from llmhostd.checkpoints.load_plan import LoadPlan
 from llmhostd.compute.workload import InstanceLoad
 from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId, ShapeKey
 from llmhostd.domain.model import ModelShape, ModelState
+from llmhostd.domain.start import StartSeen, TierBytes
 
 MOVES: dict[ModelState, tuple[ModelState, ...]] = {
     ModelState.COLD: (ModelState.LOADING,),
@@ -15,6 +17,30 @@ MOVES: dict[ModelState, tuple[ModelState, ...]] = {
 }
 """How an instance may move. COLD is both ends of its life: it waits for memory, or it is gone. LOADING -> COLD is a
 failed load; RESIDENT -> LOADING is a rest (destroyed and recompiled)."""
+
+
+@dataclass(slots=True)
+class Start:
+    """How an instance comes, or came, to its first token: what was foretold, and what is known by now."""
+
+    ordered_s: float
+    plan: LoadPlan
+    lies: TierBytes
+    """Where its weights were taken to lie."""
+    began_s: float | None = None
+    """When its turn came; None: others load before it."""
+    own_s: float = 0.0
+    """What its first iteration was to take for its own work."""
+    seen: StartSeen | None = None
+    """How its load went, while somebody waits for what follows."""
+    foretold_s: float = 0.0
+    """What of the plan `took_s` can be held against: packing is no part of it where nobody waited."""
+    took_s: float | None = None
+    """The truth; None: it is not over."""
+
+    def wait(self, for_memory_s: float) -> None:
+        """Foretell that it must wait for memory first."""
+        self.plan = replace(self.plan, queue_s=max(self.plan.queue_s, for_memory_s))
 
 
 @dataclass(slots=True)
@@ -42,6 +68,8 @@ class Instance:
     """Its pool was promised room above its demand, up to the watermark (SLINFER §VII-B)."""
     packs: bool = False
     """Its weights are packed as soon as nobody else computes, before anybody asks for it."""
+    start: Start | None = None
+    """Its last one; None: it was never ordered."""
     unload_asked: bool = False
     """By an operator, or because its model is gone or changed: unload as soon as it is idle."""
     measuring: str = ""

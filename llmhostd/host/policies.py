@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from llmhostd.checkpoints.tiers import StartPolicy
 from llmhostd.compute.estimator import CorrectionPolicy
 from llmhostd.compute.iteration_plan import SchedulingPolicy
 from llmhostd.compute.prior import PriorPolicy
@@ -28,6 +29,7 @@ class HostPolicies:
     packing: PackingPolicy = field(default_factory=PackingPolicy)
     preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
     residency: ResidencyPolicy = field(default_factory=ResidencyPolicy)
+    starts: StartPolicy = field(default_factory=StartPolicy)
     keep_alive: KeepAlivePolicy = field(default_factory=KeepAlivePolicy)
     best_effort: BestEffortPolicy = field(default_factory=BestEffortPolicy)
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)

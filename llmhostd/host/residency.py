@@ -6,7 +6,7 @@ memory (least recently used first). Nothing is loaded and no request handed to a
 
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.actions import HostAction
@@ -18,18 +18,15 @@ from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance
 from llmhostd.host.keep_alive import KeepAlivePolicy
 from llmhostd.host.request import LiveRequest
+from llmhostd.host.starts import Starts
 from llmhostd.memory.ledger import Purpose
 from llmhostd.memory.reservation_station import Operation, OperationKind
 
 
 @dataclass(frozen=True, slots=True)
 class ResidencyPolicy:
-    """How long loads and releases are expected to take, as far as nobody measured it."""
+    """How long measurements and releases are expected to take."""
 
-    unmeasured_load_s: float = 0.5
-    """Expected load time of a checkpoint that was never loaded: this, and its bytes over the next setting."""
-    unmeasured_load_bytes_per_s: float = 1.5e9
-    """Bytes of a checkpoint read and compiled per second."""
     unmeasured_profile_s: float = 5.0
     """Expected time to measure a shape that this hardware never ran."""
     release_s: float = 0.4
@@ -39,8 +36,11 @@ class ResidencyPolicy:
 class Residency:
     """Loads, rests and unloads instances, and hands them their requests when they may have them."""
 
-    def __init__(self, fleet: Fleet, budget: Budget, policy: ResidencyPolicy, keep_alive: KeepAlivePolicy) -> None:
+    def __init__(
+        self, fleet: Fleet, budget: Budget, starts: Starts, policy: ResidencyPolicy, keep_alive: KeepAlivePolicy
+    ) -> None:
         self._fleet = fleet
+        self._starts = starts
         self._keep_alive = keep_alive
         self._budget = budget
         self._policy = policy
@@ -68,7 +68,10 @@ class Residency:
         actions = self.give_way(node, now, because, but=instance)
         if instance.state is ModelState.COLD or not self._budget.granted(instance):
             node.station.issue(Operation(instance.id, self._kind(instance), because))
-        return actions + self.submit_waiting(instance) + self.proceed(node, now)
+        actions += self.submit_waiting(instance) + self.proceed(node, now)
+        if instance.state is ModelState.COLD and instance.id in node.station and instance.start:
+            instance.start.wait(self._policy.release_s)
+        return actions
 
     def proceed(self, node: NodeRecord, now: float) -> list[HostAction]:
         """Let those who wait for memory go on as far as the node really has it; who waits in vain is called off."""
@@ -132,6 +135,7 @@ class Residency:
         instance.resting = True
         instance.packs = False
         self._expect(instance, now)
+        self._starts.follow(self._fleet.node_of(instance), now)
         self._budget.refresh(instance)
         return [RestInstance(node_id=instance.node_id, instance_id=instance.id, because=because)]
 
@@ -182,7 +186,8 @@ class Residency:
         unused_s, profile = now - instance.last_used_s, self._fleet.profile_of(instance)
         if profile is None or not profile.measured or instance.measuring:
             return []
-        pack_s, again_s = profile.first_run_s, profile.load_s + profile.first_run_s
+        again = self._starts.plan(instance)
+        pack_s, again_s = again.pack_s, again.start_s
         if unused_s >= self._keep_alive.warm_s(again_s):
             return self.unload(instance, now, f"unused for {unused_s:.0f} s; to have it again takes {again_s:.1f} s")
         if instance.state is ModelState.RESIDENT and unused_s >= self._keep_alive.resident_s(pack_s):
@@ -199,7 +204,7 @@ class Residency:
         profile = self._fleet.profile_of(instance)
         if state is ModelState.WARM:
             instance.resting = False
-            instance.load.first_run_s = profile.first_run_s if profile else 0.0
+            instance.load.first_run_s = self._starts.plan(instance).pack_s if profile else 0.0
             instance.load.ready_at_s = now if profile else now + self._policy.unmeasured_profile_s
         elif state is ModelState.RESIDENT:
             instance.load.first_run_s = 0.0
@@ -227,25 +232,18 @@ class Residency:
         instance.load.ready_at_s = ready_s
         for request in instance.load.requests.values():
             if request.shape.grace_s and not self._fleet.requests[request.shape.id].submitted:
-                request.shape = msgspec.structs.replace(request.shape, grace_s=ready_s - request.shape.arrived_s)
+                request.shape = replace(request.shape, grace_s=ready_s - request.shape.arrived_s)
 
     def _expect(self, instance: Instance, now: float) -> None:
         """Foretell when an instance that must be loaded (again) can run, after those that load already."""
-        policy, profile = self._policy, self._fleet.profile_of(instance)
-        node = self._fleet.node_of(instance)
-        start_s = now
-        for other in self._fleet.instances_on(node):
-            if other is not instance and other.state in (ModelState.LOADING, ModelState.COLD):
-                start_s = max(start_s, other.load.ready_at_s)
-        if profile:
-            load_s, instance.load.first_run_s = profile.load_s, profile.first_run_s
-        else:
-            read_s = instance.shape.weight_bytes / policy.unmeasured_load_bytes_per_s
-            load_s = policy.unmeasured_load_s + read_s + policy.unmeasured_profile_s
-        instance.load.ready_at_s = start_s + load_s
+        self._starts.order(instance, now)
+        if self._fleet.profile_of(instance) is None:
+            instance.load.first_run_s = 0.0
+            instance.load.ready_at_s += self._policy.unmeasured_profile_s
 
     def _load(self, instance: Instance, now: float) -> HostAction:
         instance.move(ModelState.LOADING)
+        self._starts.follow(self._fleet.node_of(instance), now)
         profile = self._fleet.profile_of(instance)
         wait_s = instance.load.ready_at_s - now
         measured = self._fleet.measured(instance)
@@ -256,7 +254,7 @@ class Residency:
             model=instance.model,
             shape=instance.shape,
             target=ModelState.RESIDENT if instance.packs else ModelState.WARM,
-            profile=profile,
+            profile=replace(profile, first_run_s=instance.load.first_run_s) if profile else None,
             because=f"{instance.model} is not loaded on {instance.node_id}; ready in {wait_s:.1f} s{known}",
         )
 

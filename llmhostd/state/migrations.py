@@ -62,8 +62,17 @@ def _flex(db: Database) -> None:
     )
 
 
+def _starts(db: Database) -> None:
+    db["starts"].create(
+        {"number": int, "hardware_key": str, "seen": str, "ended_at": float},
+        pk="number",
+        not_null={"hardware_key", "seen", "ended_at"},
+    )
+
+
 MIGRATIONS: dict[str, Migration] = {
     "0001_models": _models, "0002_profiles": _profiles, "0003_usage": _usage, "0004_flex": _flex,
+    "0006_starts": _starts,
 }  # fmt: skip
 
 

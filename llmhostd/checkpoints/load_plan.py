@@ -1,0 +1,99 @@
+"""When could a model run its first iteration on a node? (ServerlessLLM §6.1: q + n / b.)
+
+Start time = queue + bytes / bandwidth of the slowest tier + build + packing of the weights by the first iteration. What
+was seen here decides; where nothing was, the profile of the shape, whose load was seen once; or else the settings.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from llmhostd.checkpoints.tiers import StartRates, slowest
+from llmhostd.domain.ids import ShapeKey
+from llmhostd.domain.model import ModelShape
+from llmhostd.domain.profile import Profile
+from llmhostd.domain.start import StorageTier, TierBytes
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """One start as it is foretold. Seconds."""
+
+    queue_s: float
+    read_s: float
+    build_s: float
+    """Building and compiling, as far as it does not overlap with reading."""
+    pack_s: float
+    tier: StorageTier
+    """Where most of the wait for bytes is."""
+
+    @property
+    def load_s(self) -> float:
+        """From its turn to warm."""
+        return self.read_s + self.build_s
+
+    @property
+    def warm_s(self) -> float:
+        """From now to warm."""
+        return self.queue_s + self.load_s
+
+    @property
+    def start_s(self) -> float:
+        """From now until it can answer at its usual pace."""
+        return self.warm_s + self.pack_s
+
+    @property
+    def because(self) -> str:
+        """Where the time goes."""
+        queue = f"queue {self.queue_s:.2f}, " if self.queue_s else ""
+        return f"{queue}read from {self.tier} {self.read_s:.2f}, build {self.build_s:.2f}, pack {self.pack_s:.2f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A load that was ordered before."""
+
+    load_s: float
+    """How long it takes from its turn."""
+    began_s: float | None
+    """When its turn came; None: it still waits."""
+
+
+def plan_load(
+    shape: ModelShape, key: ShapeKey, lies: TierBytes, rates: StartRates, known: Profile | None, queue_s: float = 0.0
+) -> LoadPlan:
+    """Foretell a start. `key`: the shape's; `lies`: where its weights lie; `known`: its profile there, if any.
+
+    Of the shape what was seen, else what was measured; of others what was seen, else estimated; else the settings.
+    """
+    tier, pack_s = slowest(lies), _pack_s(shape, key, rates, known)
+    rest_s = rates.rest_s(key, tier)
+    if rest_s is None and known is not None and known.measured:
+        return LoadPlan(queue_s, 0.0, known.load_s, pack_s, tier)
+    rest_s = rates.rest_of_others_s(shape) if rest_s is None else rest_s
+    if rest_s is None and known is not None:
+        return LoadPlan(queue_s, 0.0, known.load_s, pack_s, tier)
+    if rest_s is None:
+        rest_s = shape.architecture.layers * rates.policy.build_layer_s
+    return LoadPlan(queue_s, rates.read_s(lies), rest_s, pack_s, tier)
+
+
+def queue_s(before: Iterable[Pending], now: float) -> float:
+    """How long a load waits for those before it on a node, where one runs at a time (ServerlessLLM §6.1).
+
+    One that takes longer than foretold is expected to end at any moment.
+    """
+    free_s = now
+    for one in before:
+        free_s = free_s + one.load_s if one.began_s is None else max(free_s, one.began_s + one.load_s)
+    return free_s - now
+
+
+def _pack_s(shape: ModelShape, key: ShapeKey, rates: StartRates, known: Profile | None) -> float:
+    seen_s = rates.pack_s(key)
+    if seen_s is None and known is not None and known.measured:
+        seen_s = known.first_run_s
+    if seen_s is None:
+        seen_s = rates.pack_of_others_s(shape)
+    if seen_s is not None:
+        return seen_s
+    return known.first_run_s if known else shape.weight_bytes / rates.policy.pack_bytes_per_s

@@ -1,0 +1,149 @@
+"""How fast do weights come from each tier, and how long does the rest of a start take, going by what was seen?
+
+ServerlessLLM §6.1: bandwidths are monitored, not configured, and of a pipeline the slowest tier counts. Each figure is
+the median of the latest observations, so that one load beside a busy neighbour or a disk's hiccup changes nothing, and
+a change of the machine shows after half a window.
+"""
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from statistics import median
+
+from llmhostd.domain.ids import ShapeKey
+from llmhostd.domain.model import ModelShape
+from llmhostd.domain.start import StartSeen, StorageTier, TierBytes
+
+_PASSES = {
+    StorageTier.MEMORY: (StorageTier.MEMORY,),
+    StorageTier.DISK: (StorageTier.DISK, StorageTier.MEMORY),
+    StorageTier.REMOTE: (StorageTier.REMOTE, StorageTier.DISK, StorageTier.MEMORY),
+}
+"""The tiers that bytes pass on their way, in a pipeline."""
+_TELLING_SHARE = 0.5
+"""A load tells of a tier's bandwidth when at least this part of its bytes came from there."""
+_SLOW_SHARE = 0.1
+"""A load is one from the slowest tier that this part of its bytes came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartPolicy:
+    """How start times are estimated: from what was seen, as soon as anything was."""
+
+    window: int = 9
+    """Each bandwidth and each rate is the median of so many latest observations."""
+    memory_bytes_per_s: float = 3e9
+    """Weights brought in from host memory (the page cache), before a load was seen."""
+    disk_bytes_per_s: float = 1e9
+    """The same from a disk."""
+    remote_bytes_per_s: float = 1e8
+    """The same over a network."""
+    build_layer_s: float = 0.03
+    """Building and compiling one layer, before a load was seen."""
+    pack_bytes_per_s: float = 2e9
+    """Weights packed by a first iteration, before one was seen."""
+
+
+class Windows:
+    """The latest observations of several figures, and the median of each."""
+
+    __slots__ = ("_size", "_values")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: dict[Hashable, deque[float]] = {}
+
+    def observe(self, key: Hashable, value: float) -> None:
+        """Add an observation; the oldest goes when there are too many."""
+        self._values.setdefault(key, deque(maxlen=self._size)).append(value)
+
+    def median(self, key: Hashable) -> float | None:
+        """None: never observed."""
+        values = self._values.get(key)
+        return median(values) if values else None
+
+
+@dataclass(slots=True)
+class StartRates:
+    """What nodes of one kind of hardware on this box were seen to do."""
+
+    policy: StartPolicy
+    _tiers: Windows = field(init=False)
+    _rests: Windows = field(init=False)
+    _packs: Windows = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing seen."""
+        self._tiers, self._rests, self._packs = (Windows(self.policy.window) for _ in range(3))
+
+    def learn(self, seen: StartSeen) -> None:
+        """Take a start into account."""
+        self._learn_bandwidth(seen)
+        tier = slowest(seen.came_from)
+        if seen.load_s > 0.0:
+            read_s = seen.read_s or self.read_s(seen.came_from)
+            rest_s = max(seen.load_s - read_s, 0.0)
+            self._rests.observe((seen.shape_key, tier), rest_s)
+            self._rests.observe(seen.weights, rest_s / max(seen.layers, 1))
+        if seen.pack_s is not None:
+            self._packs.observe(seen.shape_key, seen.pack_s)
+            self._packs.observe(seen.weights, seen.pack_s / max(seen.weight_bytes, 1))
+
+    def bytes_per_s(self, tier: StorageTier) -> float:
+        """How fast weights come from a tier: as its slowest part on the way lets them."""
+        return min(self._tiers.median(each) or self._unseen_bytes_per_s(each) for each in _PASSES[tier])
+
+    def read_s(self, lies: TierBytes) -> float:
+        """How long it takes to bring weights in that lie so."""
+        return sum(lies.of(tier) / self.bytes_per_s(tier) for tier in StorageTier if lies.of(tier))
+
+    def rest_s(self, key: ShapeKey, tier: StorageTier) -> float | None:
+        """How long loads of a shape go on after their last byte came in from a tier; None: none was seen.
+
+        Those from another tier tell nearly the same, where there was none from this one.
+        """
+        seen = (self._rests.median((key, each)) for each in (tier, *StorageTier))
+        return next((rest_s for rest_s in seen if rest_s is not None), None)
+
+    def pack_s(self, key: ShapeKey) -> float | None:
+        """How much longer first iterations of a shape take than others do; None: none was seen."""
+        return self._packs.median(key)
+
+    def rest_of_others_s(self, shape: ModelShape) -> float | None:
+        """What loads of other shapes in the same weight format suggest, by layers; None: none was seen."""
+        return _times(self._rests.median(shape.weights), shape.architecture.layers)
+
+    def pack_of_others_s(self, shape: ModelShape) -> float | None:
+        """The same for first iterations, by bytes."""
+        return _times(self._packs.median(shape.weights), shape.weight_bytes)
+
+    def _learn_bandwidth(self, seen: StartSeen) -> None:
+        """A load mostly from one tier tells of that tier; what came from host memory beside it is taken off."""
+        lay, total_bytes = seen.came_from, seen.came_from.total_bytes
+        if not total_bytes or seen.read_s <= 0.0:
+            return
+        tier = slowest(lay)
+        if lay.of(tier) < _TELLING_SHARE * total_bytes:
+            return
+        beside_s = 0.0 if tier is StorageTier.MEMORY else lay.memory_bytes / self.bytes_per_s(StorageTier.MEMORY)
+        if beside_s < seen.read_s:
+            self._tiers.observe(tier, lay.of(tier) / (seen.read_s - beside_s))
+
+    def _unseen_bytes_per_s(self, tier: StorageTier) -> float:
+        policy = self.policy
+        return {
+            StorageTier.MEMORY: policy.memory_bytes_per_s,
+            StorageTier.DISK: policy.disk_bytes_per_s,
+            StorageTier.REMOTE: policy.remote_bytes_per_s,
+        }[tier]
+
+
+def slowest(lies: TierBytes) -> StorageTier:
+    """The slowest tier that a considerable part of some weights comes from; host memory if nothing is known."""
+    least_bytes = max(_SLOW_SHARE * lies.total_bytes, 1)
+    slow = [tier for tier in StorageTier if lies.of(tier) >= least_bytes]
+    return slow[-1] if slow else StorageTier.MEMORY
+
+
+def _times(rate: float | None, amount: float) -> float | None:
+    return None if rate is None else rate * amount

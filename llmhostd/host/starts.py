@@ -1,0 +1,177 @@
+"""How soon could each instance answer, and how right was what was foretold?
+
+Loads go one at a time per node, so each waits for those before it (ServerlessLLM §6.1). What workers report of their
+loads and first iterations is learned from, and told, so that the next run of the daemon knows it too.
+"""
+
+from collections import deque
+from statistics import median
+
+from msgspec.structs import replace
+
+from llmhostd.checkpoints.load_plan import LoadPlan, Pending, plan_load, queue_s
+from llmhostd.checkpoints.tiers import StartPolicy, StartRates
+from llmhostd.domain.actions import HostAction, StartEnded
+from llmhostd.domain.events import StartsRemembered, WeightsLocated
+from llmhostd.domain.ids import HardwareKey
+from llmhostd.domain.model import ModelState
+from llmhostd.domain.reports import InstanceReported, IterationReported, LoadStages
+from llmhostd.domain.start import StartSeen, TierBytes
+from llmhostd.host.fleet import Fleet, NodeRecord
+from llmhostd.host.instance import Instance, Start
+
+LAST_STARTS = 10
+"""The error of estimates is told over so many."""
+
+
+class Starts:
+    """Foretells, follows and learns."""
+
+    def __init__(self, fleet: Fleet, policy: StartPolicy) -> None:
+        self._fleet = fleet
+        self._policy = policy
+        self._rates: dict[HardwareKey, StartRates] = {}
+        self._errors: dict[HardwareKey, deque[float]] = {}
+
+    def rates(self, hardware_key: HardwareKey) -> StartRates:
+        """What nodes of one kind were seen to do."""
+        if hardware_key not in self._rates:
+            self._rates[hardware_key] = StartRates(self._policy)
+        return self._rates[hardware_key]
+
+    def plan(self, instance: Instance, queued_s: float = 0.0, lies: TierBytes | None = None) -> LoadPlan:
+        """Foretell a start that waits for `queued_s` at first. `lies`: where its weights do; None: where they are."""
+        shape_key, hardware_key = instance.profile_key
+        known = self._fleet.profile_of(instance)
+        lies = lies or self._lies(instance)
+        return plan_load(instance.shape, shape_key, lies, self.rates(hardware_key), known, queued_s)
+
+    def order(self, instance: Instance, now: float) -> None:
+        """Foretell when an instance that is to be loaded, or loaded again, can run; it is followed from now on."""
+        before = [one for one in self._queue(self._fleet.node_of(instance)) if one is not instance]
+        plan = self.plan(instance, queue_s(_pending(before), now))
+        instance.start = Start(now, plan, self._lies(instance))
+        instance.load.ready_at_s, instance.load.first_run_s = now + plan.warm_s, plan.pack_s
+
+    def follow(self, node: NodeRecord, now: float) -> None:
+        """Note whose turn it is on a node, and when each of those that wait will be loaded."""
+        queue = self._queue(node)
+        if queue and queue[0].state is ModelState.LOADING and queue[0].start and queue[0].start.began_s is None:
+            queue[0].start.began_s = now
+        for place, one in enumerate(queue):
+            if self._fleet.profile_of(one) is not None:
+                one.load.ready_at_s = now + queue_s(_pending(queue[: place + 1]), now)
+
+    def foretold_s(self, instance: Instance, now: float) -> float:
+        """How long it takes from now until an instance can answer at its usual pace."""
+        match instance.state:
+            case ModelState.RESIDENT:
+                return 0.0
+            case ModelState.WARM:
+                return self.plan(instance).pack_s
+        return max(instance.load.ready_at_s - now, 0.0) + instance.load.first_run_s
+
+    def loaded(self, instance: Instance, event: InstanceReported, now: float) -> list[HostAction]:
+        """Hear that a load ended, before the instance counts as warm."""
+        start = instance.start
+        if event.state is not ModelState.WARM or instance.state is not ModelState.LOADING or not event.took_s:
+            return []
+        stages, lay = event.stages or LoadStages(), start.lies if start else TierBytes()
+        if stages.read_bytes:
+            lay = TierBytes(memory_bytes=stages.read_bytes - stages.disk_bytes, disk_bytes=stages.disk_bytes)
+        seen = replace(_nothing_of(instance), came_from=lay, read_s=stages.read_s, load_s=event.took_s)
+        if start is None or instance.resting:
+            return self._ended(instance, seen, f"built again in {event.took_s:.2f} s")
+        seen = replace(seen, queue_s=max(now - start.ordered_s - event.took_s, 0.0))
+        if instance.load.requests and self._fleet.profile_of(instance) is not None:
+            start.seen = seen
+            return []
+        return self._started(instance, start, replace(seen, estimated_s=start.plan.warm_s))
+
+    def ran_first(self, instance: Instance, event: IterationReported) -> None:
+        """Hear of an iteration of a warm instance, its first: what that was to take for its own work."""
+        if instance.start is not None and instance.state is ModelState.WARM:
+            instance.start.own_s = max(event.predicted_s - instance.load.first_run_s, 0.0)
+
+    def packed(self, instance: Instance, event: InstanceReported) -> list[HostAction]:
+        """Hear that an instance became resident."""
+        start = instance.start
+        if event.state is not ModelState.RESIDENT or start is None or not event.first_run_s:
+            return []
+        pack_s = max(event.first_run_s - start.own_s, 0.0)
+        seen, start.seen = start.seen, None
+        if seen is None:
+            packed = replace(_nothing_of(instance), pack_s=pack_s)
+            return self._ended(instance, packed, f"packed in {pack_s:.2f} s")
+        return self._started(instance, start, replace(seen, pack_s=pack_s, estimated_s=start.plan.start_s))
+
+    def located(self, event: WeightsLocated, now: float) -> list[HostAction]:  # noqa: ARG002 - as other answers
+        """Know where a model's weights lie now."""
+        model = self._fleet.models.get(event.model)
+        if model is not None:
+            model.lies = event.lies
+        return []
+
+    def remembered(self, event: StartsRemembered, now: float) -> list[HostAction]:  # noqa: ARG002 - as other answers
+        """Learn what earlier runs of the daemon saw, the oldest first."""
+        for seen in event.starts:
+            self._learn(seen)
+        return []
+
+    def median_error(self, hardware_key: HardwareKey) -> float | None:
+        """How far the estimates of the last ten starts were off, as a part of the truth; None: there was none yet."""
+        errors = self._errors.get(hardware_key)
+        return median(errors) if errors else None
+
+    def _lies(self, instance: Instance) -> TierBytes:
+        """Where its weights lie; on the disk, unless somebody looked."""
+        model = self._fleet.models.get(instance.model)
+        return model.lies if model and model.lies else TierBytes(disk_bytes=instance.shape.weight_bytes)
+
+    def _queue(self, node: NodeRecord) -> list[Instance]:
+        """Who is loaded now or will be, in the order in which the node takes them (`node.lifecycle`)."""
+        coming = [one for one in self._fleet.instances_on(node) if one.state in (ModelState.LOADING, ModelState.COLD)]
+        return sorted(coming, key=_turn)
+
+    def _started(self, instance: Instance, start: Start, seen: StartSeen) -> list[HostAction]:
+        foretold_s = seen.estimated_s or 0.0
+        start.took_s, start.foretold_s = seen.start_s, foretold_s
+        because = f"started in {seen.start_s:.2f} s; {foretold_s:.2f} s were foretold ({start.plan.because})"
+        return self._ended(instance, seen, because)
+
+    def _ended(self, instance: Instance, seen: StartSeen, because: str) -> list[HostAction]:
+        """Learn, and have it remembered. All that was read lies in host memory now."""
+        model = self._fleet.models.get(instance.model)
+        if model is not None and seen.came_from.total_bytes:
+            model.lies = TierBytes(memory_bytes=instance.shape.weight_bytes)
+        self._learn(seen)
+        return [StartEnded(node_id=instance.node_id, instance_id=instance.id, seen=seen, because=because)]
+
+    def _learn(self, seen: StartSeen) -> None:
+        self.rates(seen.hardware_key).learn(seen)
+        if seen.error is not None:
+            self._errors.setdefault(seen.hardware_key, deque(maxlen=LAST_STARTS)).append(seen.error)
+
+
+def _nothing_of(instance: Instance) -> StartSeen:
+    """What was seen of a start of an instance before anything was."""
+    shape_key, hardware_key = instance.profile_key
+    return StartSeen(
+        model=instance.model,
+        node_id=instance.node_id,
+        hardware_key=hardware_key,
+        shape_key=shape_key,
+        weights=instance.shape.weights,
+        layers=instance.shape.architecture.layers,
+        weight_bytes=instance.shape.weight_bytes,
+    )
+
+
+def _pending(queue: list[Instance]) -> list[Pending]:
+    return [Pending(one.start.plan.load_s, one.start.began_s) for one in queue if one.start]
+
+
+def _turn(one: Instance) -> tuple[bool, bool, bool, bool]:
+    """Sort key: who loads now; then who has the memory; of these, who is waited for, and who only rests last."""
+    waits = one.start is None or one.start.began_s is None
+    return waits, one.state is ModelState.COLD, not one.waited_for, one.resting
