@@ -77,8 +77,6 @@ class Adapter(Word):
         return tuple(dict.fromkeys(sorted((one.name for one in self.linears), key=linear_names().index)))
 
 
-FILL_BYTES_PER_S = 1.5e9
-"""How fast a slot is filled, bytes of the slot; measured 2e9 and more on two cores."""
 _RANK_STEP = 8
 """Slots have a multiple of this as their rank."""
 

@@ -7,6 +7,7 @@ has its turn. As filling a slot takes time, an adapter keeps its own while the o
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from llmhostd.domain.model import AdapterSlots
 from llmhostd.domain.request import RequestShape
 
 
@@ -45,6 +46,11 @@ class Wish:
 def distinct(shapes: Iterable[RequestShape]) -> tuple[str, ...]:
     """List the adapters that requests name, each once, in their order."""
     return tuple(dict.fromkeys(one.adapter for one in shapes if one.adapter))
+def room_of(slots: AdapterSlots | None) -> AdapterRoom | None:
+    """Begin with empty slots."""
+    return AdapterRoom(slots.slots, slots.slot_bytes / FILL_BYTES_PER_S) if slots else None
+
+
 
 
 def in_turn(wishes: Iterable[Wish], room: AdapterRoom, now: float, keep_s: float) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from llmhostd.domain.errors import LlmhostdError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.reports import NodeReport
 from llmhostd.domain.request import Sampling
-from llmhostd.domain.words import Message
+from llmhostd.domain.words import Message, Word
 from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.memory.kv_watermark import WatermarkPolicy
 from llmhostd.memory.machine_share import MachineMemoryPolicy
@@ -61,6 +61,15 @@ class LoadFrame(Message):
     """Absolute path of the checkpoint's folder."""
 
 
+class AdapterFile(Word):
+    """Where an adapter is."""
+
+    identity: str
+    """What it must be: another in its place is not what was asked for."""
+    path: str
+    """Absolute path of its folder."""
+
+
 class SubmitFrame(Message):
     """A `SubmitRequest`, and what it is about."""
 
@@ -68,6 +77,8 @@ class SubmitFrame(Message):
     context: tuple[int, ...]
     """Prompt and the output tokens streamed so far (`command.request.tokens_out` of them)."""
     sampling: Sampling
+    adapter: AdapterFile | None = None
+    """What it is computed with; None: the base as it is."""
 
 
 class ShutdownFrame(Message):

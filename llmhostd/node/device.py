@@ -81,6 +81,8 @@ class Device:
         one = self.instances.get(event.instance_id)
         if one is not None:
             self._learn(one, event)
+            if self.plan is not None and one.load.room is not None:
+                one.load.room = one.load.room.after(self.plan.adapters)
             one.move(Trigger.RAN)
             self.pools.memory.refresh(one)
         self.running = self.plan = None
@@ -168,9 +170,10 @@ class Device:
         self.best_effort_s = min(self.best_effort_s + earned_s - plan.best_effort_s, policy.best_effort_saved_s)
 
     def _learn(self, one: NodeInstance, event: IterationDone) -> None:
-        """Correct predictions; not by iterations that packed weights or ran beside a load."""
-        loading = any(each.phase is Phase.LOADING for each in self.instances.values())
-        if self.plan is not None and one.estimator is not None and not self.first_run and not loading:
+        """Correct predictions; not by iterations that packed weights, filled adapters' slots or ran beside a load."""
+        if self.plan is None or one.estimator is None or self.first_run or self.plan.filling_s:
+            return
+        if not any(each.phase is Phase.LOADING for each in self.instances.values()):
             one.estimator.observe(self.plan.kind, predicted_s=self.plan.predicted_s, actual_s=event.duration_s)
 
     def _pack(self, one: NodeInstance) -> DeviceAction | Eviction | None:

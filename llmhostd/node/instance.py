@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from llmhostd.compute.adapter_turns import room_of
 from llmhostd.compute.estimator import Estimator, ProfiledEstimator, RoughEstimator
 from llmhostd.compute.workload import InstanceLoad, RequestLoad
 from llmhostd.domain.commands import LoadInstance
@@ -67,8 +68,10 @@ class NodeInstance:
     def ordered(cls, command: LoadInstance, estimator: ProfiledEstimator | None, block_tokens: int) -> "NodeInstance":
         """Make the record of an instance that is to be loaded."""
         rough: Estimator = estimator or RoughEstimator(command.shape.weight_bytes)
-        load = InstanceLoad(command.instance_id, rough, NOT_LOADED_S, block_tokens=block_tokens)
-        warm_bytes = command.profile.warm_bytes if command.profile else UNMEASURED_WARM_BYTES
+        room = room_of(command.shape.adapters)
+        load = InstanceLoad(command.instance_id, rough, NOT_LOADED_S, block_tokens=block_tokens, room=room)
+        unmeasured_bytes = UNMEASURED_WARM_BYTES + command.shape.adapter_bytes
+        warm_bytes = command.profile.warm_bytes if command.profile else unmeasured_bytes
         one = cls(command.instance_id, command.model, command.shape, command.target, load, command.because, warm_bytes)
         one.know(estimator)
         one.measuring = not one.measured
@@ -114,7 +117,7 @@ class NodeInstance:
             return self.estimator.profile.resident_bytes
         if self.phase is Phase.RESIDENT:
             return self.held_bytes
-        return int(self.shape.weight_bytes * UNMEASURED_OVERHEAD)
+        return int(self.shape.weight_bytes * UNMEASURED_OVERHEAD) + self.shape.adapter_bytes
 
     def move(self, trigger: Trigger) -> None:
         """Go on in the table of states."""
@@ -141,6 +144,7 @@ class NodeInstance:
     def emptied_out(self) -> None:
         """Hold nothing any more, and be built again."""
         self.move(Trigger.EMPTIED)
+        self.load.room = room_of(self.shape.adapters)
         self.emptied, self.because = True, "it was destroyed to rest"
         self.held_bytes = self.kv_blocks = self.kv_target = self.shared_blocks = 0
 

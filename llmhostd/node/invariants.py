@@ -1,5 +1,6 @@
 """What must hold of a node mind after every step? Anyone may ask: tests, the simulator, a worker with checks on."""
 
+from llmhostd.compute.adapter_turns import distinct
 from llmhostd.node.core import NodeMind
 from llmhostd.node.instance import NOT_LOADED_S
 from llmhostd.node.memory import hold, promise
@@ -51,6 +52,9 @@ def _device_claims(mind: NodeMind) -> list[tuple[bool, str]]:
             claims.append((len(planned) == len(running.rows), f"{one.id}: a request is twice in one iteration"))
             claims.append((planned.keys() <= one.load.requests.keys(), f"{one.id}: the iteration has unknown requests"))
             claims.append((one.blocks_with(planned) <= one.kv_blocks, f"{one.id}: the iteration overflows its KV pool"))
+            shapes = [one.load.requests[key].shape for key in planned if key in one.load.requests]
+            slots = one.load.room.slots if one.load.room else 0
+            claims.append((len(distinct(shapes)) <= slots, f"{one.id}: the iteration has more adapters than slots"))
     return claims
 
 

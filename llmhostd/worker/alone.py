@@ -31,7 +31,8 @@ def load_alone(node: NodeSpec, model: ModelSpec, checkpoint: Path) -> Hosted:
     hosted = Hosted(LoadFrame(command=command, checkpoint=str(checkpoint)))
     engine = find_engine(node.engine)(node)
     began_s = time.monotonic()
-    options = LoadOptions(compute=model.shape.compute, kv=model.shape.kv, threads=node.compute_threads)
+    shape, threads = model.shape, node.compute_threads
+    options = LoadOptions(compute=shape.compute, kv=shape.kv, threads=threads, adapters=shape.adapters)
     instance = engine.load(checkpoint, options)
     runner = hosted.built(instance, time.monotonic() - began_s)
     wanted = -(-most_sample_tokens(model.shape) // instance.block_tokens)

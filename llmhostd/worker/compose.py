@@ -9,6 +9,7 @@ from llmhostd.engines.crash_note import CrashNote
 from llmhostd.engines.discovery import open_engine
 from llmhostd.engines.frames import StartFrame, WorkerRefused
 from llmhostd.node.core import NodeMind
+from llmhostd.worker.adapters import Adapters
 from llmhostd.worker.budget import Budget
 from llmhostd.worker.executor import Executor
 from llmhostd.worker.instances import Instances
@@ -54,8 +55,9 @@ def compose(start: StartFrame, link: Link, note: CrashNote) -> DeviceLoop:
         correction=start.correction,
     )
     budget = Budget(spec, start.machine_memory, link)
-    instances = Instances(spec, builder, link, budget)
-    loop = DeviceLoop(mind, link, builder, instances, Executor(spec, instances, link, note), budget)
+    adapters = Adapters(link.ring)
+    instances = Instances(spec, builder, link, budget, adapters)
+    loop = DeviceLoop(mind, link, builder, adapters, instances, Executor(spec, instances, link, note), budget)
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.freeze()
     caveats = (*spec.caveats, *_memory_caveats(far), *engine.facts().caveats)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from llmhostd.domain.commands import CancelRequest
+from llmhostd.domain.commands import CancelRequest, RecallRequest
 from llmhostd.domain.errors import CallerError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import InstanceId, RequestId
@@ -16,9 +16,11 @@ from llmhostd.domain.node_events import (
     NodeEvent,
     PrefixMatched,
 )
-from llmhostd.domain.reports import LoadFailed, LoadStages, RequestFailed, RowReport
+from llmhostd.domain.reports import LoadFailed, LoadStages, RequestFailed, RequestReturned, RowReport
 from llmhostd.engines.frames import LoadFrame, SubmitFrame
 from llmhostd.engines.interface import LoadOptions
+from llmhostd.engines.runner import PlanError
+from llmhostd.worker.adapters import Adapters
 from llmhostd.worker.budget import Budget
 from llmhostd.worker.hosted import Hosted
 from llmhostd.worker.link import Link
@@ -28,9 +30,10 @@ from llmhostd.worker.loads import Builder, Built, Destroyed, Outcome
 class Instances:
     """Every method that returns events returns what the mind must hear of it."""
 
-    def __init__(self, spec: NodeSpec, builder: Builder, link: Link, budget: Budget) -> None:
+    def __init__(self, spec: NodeSpec, builder: Builder, link: Link, budget: Budget, adapters: Adapters) -> None:
         self._spec = spec
         self._budget = budget
+        self._adapters = adapters
         self._builder = builder
         self._link = link
         self._hosted: dict[InstanceId, Hosted] = {}
@@ -78,6 +81,20 @@ class Instances:
         """Let the mind send an instance away that nobody can use any longer. `hopeless`: another would be no better."""
         hosted.broken, hosted.hopeless = error, hopeless
         return [InstanceBroken(instance_id=hosted.id, because=error)]
+
+    def waits_for_adapter(self, frame: SubmitFrame) -> bool:
+        """Whether a request is heard of again only once its adapter is open."""
+        hosted = self._hosted.get(frame.command.instance_id)
+        return hosted is not None and self._adapters.waits(frame, hosted.command.shape.architecture)
+
+    def withdrawn(self, command: CancelRequest | RecallRequest) -> bool:
+        """Let a request go that waits for its adapter, of which the mind has not heard; whether it was one."""
+        if not self._adapters.leaves(command.request_id):
+            return False
+        if isinstance(command, RecallRequest):
+            because, node_id = command.because, self._spec.id
+            self._link.send(RequestReturned(node_id=node_id, request_id=command.request_id, because=because))
+        return True
 
     def submit(self, frame: SubmitFrame) -> Sequence[NodeEvent]:
         """Give a request to its instance's runner, or let it wait for one."""
@@ -146,8 +163,9 @@ class Instances:
     def _enter(self, hosted: Hosted, frame: SubmitFrame) -> Sequence[NodeEvent]:
         request = frame.command.request
         try:
-            cached = hosted.running.submit(request.id, frame.context, frame.sampling, request.tokens_out)
-        except CallerError as error:
+            weights = self._adapters.of(frame)
+            cached = hosted.running.submit(request.id, frame.context, frame.sampling, request.tokens_out, weights)
+        except (CallerError, PlanError) as error:
             del self._where[request.id]
             return self.refuse(request.id, str(error))
         if not cached:
@@ -186,4 +204,5 @@ class Instances:
 
     def _options(self, hosted: Hosted) -> LoadOptions:
         shape = hosted.command.shape
-        return LoadOptions(compute=shape.compute, kv=shape.kv, threads=self._spec.compute_threads)
+        threads = self._spec.compute_threads
+        return LoadOptions(compute=shape.compute, kv=shape.kv, threads=threads, adapters=shape.adapters)

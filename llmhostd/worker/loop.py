@@ -3,9 +3,11 @@
 import time
 from typing import Protocol
 
+from llmhostd.domain.commands import CancelRequest, RecallRequest
 from llmhostd.domain.node_events import DeviceIdle, NodeAction, NodeEvent
 from llmhostd.domain.reports import NodeMemoryReported
 from llmhostd.engines.frames import DownFrame, LoadFrame, ShutdownFrame, StartFrame, SubmitFrame
+from llmhostd.worker.adapters import Adapters
 from llmhostd.worker.budget import Budget
 from llmhostd.worker.executor import Executor
 from llmhostd.worker.instances import Instances
@@ -32,12 +34,20 @@ class DeviceLoop:
     """The device's thread. Between two iterations it looks at the socket once and never waits while there is work."""
 
     def __init__(
-        self, mind: Mind, link: Link, builder: Builder, instances: Instances, executor: Executor, budget: Budget
+        self,
+        mind: Mind,
+        link: Link,
+        builder: Builder,
+        adapters: Adapters,
+        instances: Instances,
+        executor: Executor,
+        budget: Budget,
     ) -> None:
         self._mind = mind
         self._budget = budget
         self._link = link
         self._builder = builder
+        self._adapters = adapters
         self._instances = instances
         self._executor = executor
         self._stopping = False
@@ -52,6 +62,8 @@ class DeviceLoop:
                 self._hear(frame)
             for outcome in self._builder.outcomes():
                 self._tell(*self._instances.conclude(outcome))
+            for submitted, error in self._adapters.opened():
+                self._submit(submitted, error)
             self._tell(*self._budget.look(time.monotonic()))
             idle = not self._tell(DeviceIdle())
             self._tell_memory(idle=idle)
@@ -81,12 +93,23 @@ class DeviceLoop:
             case LoadFrame():
                 self._instances.expect(frame)
                 self._tell(frame.command)
+            case SubmitFrame() if self._instances.waits_for_adapter(frame):
+                pass
             case SubmitFrame():
-                found = self._instances.submit(frame)
-                self._tell(frame.command, *found)
+                self._submit(frame)
+            case CancelRequest() | RecallRequest() if self._instances.withdrawn(frame):
+                pass
             case ShutdownFrame():
                 self._stopping = True
             case StartFrame():
                 raise RuntimeError("a worker is started once")
             case _:
                 self._tell(frame)
+
+    def _submit(self, frame: SubmitFrame, error: str = "") -> None:
+        """Let the mind hear of a request; of one that cannot be computed, the daemon alone."""
+        if error:
+            self._tell(*self._instances.refuse(frame.command.request.id, error))
+            return
+        found = self._instances.submit(frame)
+        self._tell(frame.command, *found)

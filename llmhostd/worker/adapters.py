@@ -1,0 +1,81 @@
+"""Which adapters are open in this worker, and which requests wait until theirs is?
+
+Reading one takes the disk's time, which the device must not wait for: a thread does it. What is open stays so: it is a
+view of the page cache, and a few MB of that.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from llmhostd.domain.errors import CheckpointError
+from llmhostd.domain.ids import RequestId
+from llmhostd.domain.model import Architecture
+from llmhostd.engines.frames import AdapterFile, SubmitFrame
+from llmhostd.loader.adapter import AdapterWeights, open_adapter
+from llmhostd.worker.loads import explain
+
+_Opened = tuple[AdapterFile, AdapterWeights | str]
+"""Weights, or why there are none."""
+
+
+class Adapters:
+    """Adapters by identity."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        """`ring` is called from the thread whenever one was opened, or could not be."""
+        self._ring = ring
+        self._open: dict[str, AdapterWeights] = {}
+        self._waiting: dict[str, dict[RequestId, SubmitFrame]] = {}
+        """By identity, in order of arrival."""
+        self._wanted: queue.SimpleQueue[tuple[AdapterFile, Architecture]] = queue.SimpleQueue()
+        self._opened: queue.SimpleQueue[_Opened] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="adapters", daemon=True).start()
+
+    def of(self, frame: SubmitFrame) -> AdapterWeights | None:
+        """What a request is computed with, once `waits` was asked for it."""
+        return self._open[frame.adapter.identity] if frame.adapter else None
+
+    def waits(self, frame: SubmitFrame, base: Architecture) -> bool:
+        """Whether a request must wait until its adapter for such a base is open; `opened` tells then."""
+        wanted = frame.adapter
+        if wanted is None or wanted.identity in self._open:
+            return False
+        if wanted.identity not in self._waiting:
+            self._wanted.put((wanted, base))
+        self._waiting.setdefault(wanted.identity, {})[frame.command.request.id] = frame
+        return True
+
+    def leaves(self, request_id: RequestId) -> bool:
+        """Let a request wait no longer; whether it did."""
+        return any(waiting.pop(request_id, None) is not None for waiting in self._waiting.values())
+
+    def opened(self) -> Sequence[tuple[SubmitFrame, str]]:
+        """Return the requests that need not wait any more, each with why its adapter cannot be used; empty: it can."""
+        ended: list[tuple[SubmitFrame, str]] = []
+        while not self._opened.empty():
+            file, found = self._opened.get()
+            error = found if isinstance(found, str) else ""
+            if isinstance(found, AdapterWeights):
+                self._open[file.identity] = found
+            ended += ((frame, error) for frame in self._waiting.pop(file.identity).values())
+        return ended
+
+    def _work(self) -> None:
+        while True:
+            file, base = self._wanted.get()
+            self._opened.put((file, _opened(file, base)))
+            self._ring()
+
+
+def _opened(file: AdapterFile, base: Architecture) -> AdapterWeights | str:
+    try:
+        weights = open_adapter(Path(file.path), base)
+    except CheckpointError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - a broken adapter is one request's trouble, not the worker's
+        return explain(error)
+    if weights.identity != file.identity:
+        return f"{file.path}: its files changed since it was added; add it again"
+    return weights
