@@ -24,6 +24,7 @@ from llmhostd.daemon.shelf import Shelf
 from llmhostd.daemon.submission import Submission
 from llmhostd.daemon.tally import Tally
 from llmhostd.daemon.texts import Texts
+from llmhostd.daemon.whereabouts import Whereabouts
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import NodeId
 from llmhostd.domain.words import Message
@@ -55,6 +56,7 @@ class Parts:
     reports: Reports
     journaling: Journaling
     loop: HostLoop
+    whereabouts: Whereabouts
     service: Daemon
 
 
@@ -96,12 +98,13 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
         )
         workers[spec.id] = WorkerSupervisor(start, reports.hear, config.supervision)
     shelf = Shelf(records, config.flex)
-    submission = Submission(models, texts, requests, loop, shelf, config.http.max_live_requests)
+    whereabouts = Whereabouts(models, loop)
+    submission = Submission(models, texts, whereabouts, requests, loop, shelf, config.http.max_live_requests)
     service = Daemon(
         nodes=nodes, mind=mind, loop=loop, models=models, records=records, texts=texts, feed=feed, tally=tally,
         measurements=measurements, submission=submission, shelf=shelf, left_out=layout.excluded,
     )  # fmt: skip
     return Parts(
         config, nodes, listeners, workers, models, measurements, records, texts, requests, shelf, submission, feed,
-        metrics, reports, journaling, loop, service,
+        metrics, reports, journaling, loop, whereabouts, service,
     )  # fmt: skip

@@ -61,6 +61,7 @@ async def _live(config: Config, layout: NodeLayout, state_dir: Path, make_mind: 
             asyncio.create_task(parts.loop.tick()),
             asyncio.create_task(parts.records.flush_often(config.daemon.usage_flush_s)),
             asyncio.create_task(parts.journaling.flush_often()),
+            asyncio.create_task(parts.whereabouts.look_often()),
             asyncio.create_task(parts.shelf.save_often()),
             asyncio.create_task(_feed_watchdog(notifier)),
         ]

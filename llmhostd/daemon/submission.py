@@ -1,5 +1,6 @@
 """How does a call become requests, before anything is computed?"""
 
+import asyncio
 import itertools
 import secrets
 import time
@@ -17,6 +18,7 @@ from llmhostd.daemon.models import Models
 from llmhostd.daemon.requests import LiveRequests
 from llmhostd.daemon.shelf import Shelf
 from llmhostd.daemon.texts import Texts
+from llmhostd.daemon.whereabouts import Whereabouts
 from llmhostd.domain.actions import Refusal
 from llmhostd.domain.errors import CallerError, LlmhostdError
 from llmhostd.domain.events import RequestArrived, RequestCancelled
@@ -46,9 +48,17 @@ class Submission:
     """Checks, tokenizes and submits."""
 
     def __init__(
-        self, models: Models, texts: Texts, requests: LiveRequests, loop: HostLoop, shelf: Shelf, most_live: int
+        self,
+        models: Models,
+        texts: Texts,
+        whereabouts: Whereabouts,
+        requests: LiveRequests,
+        loop: HostLoop,
+        shelf: Shelf,
+        most_live: int,
     ) -> None:
         self._models = models
+        self._whereabouts = whereabouts
         self._texts = texts
         self._requests = requests
         self._loop = loop
@@ -88,7 +98,8 @@ class Submission:
 
     async def _encode(self, ask: Ask) -> _Encoded:
         checkpoint = Path(self._models.registered(ask.model).path)
-        tokenizer, prompts = await self._texts.encode(ask.model, checkpoint, ask.prompts)
+        encoding = self._texts.encode(ask.model, checkpoint, ask.prompts)
+        (tokenizer, prompts), _ = await asyncio.gather(encoding, self._whereabouts.look(ask.model))
         spec = self._models.spec(ask.model)  # looked up now: it may have been removed while its prompt was encoded
         lengths = [_most_tokens(ask, spec, prompt) for prompt in prompts]
         _check_bias(ask, spec)

@@ -46,6 +46,12 @@ class ModelSnapshot(Word):
     """Why it is quarantined or cannot be loaded."""
     measured: int = 0
     """Measurements of its profile that ended on any node since the daemon started."""
+    estimated_start_s: float | None = None
+    """How long it would take from now until it can answer, on the node where that is soonest; None: no node is up."""
+    last_start_s: float | None = None
+    """What its last start took; None: nobody saw one."""
+    memory_bytes: int | None = None
+    """Of its weights' files, what lies in host memory; None: nobody can tell."""
 
 
 class NodeSnapshot(Word):
@@ -84,6 +90,12 @@ class NodeSnapshot(Word):
     """Of it: weights, and KV blocks that requests own."""
     scaling_s: float = 0.0
     """Seconds spent in resizing KV pools since its worker began."""
+    start_error: float | None = None
+    """Median error of the estimates of the last ten starts, as a part of the truth; None: there was none yet."""
+    memory_bytes_per_s: float = 0.0
+    """How fast weights come from host memory, going by the latest loads."""
+    disk_bytes_per_s: float = 0.0
+    """The same from the disk."""
 
 
 class InstanceSnapshot(Word):
@@ -100,6 +112,10 @@ class InstanceSnapshot(Word):
     """Requests on it now."""
     idle_s: float
     """Seconds since it last computed."""
+    estimated_start_s: float | None = None
+    """What was foretold of its start when it was ordered: queue, load and, if somebody waited, packing."""
+    start_s: float | None = None
+    """The truth; None: it is not over."""
 
 
 class RequestSnapshot(Word):

@@ -100,7 +100,7 @@ class HostMind:
 
     def snapshot(self, now: float) -> MindSnapshot:
         """Say what the box is doing this second."""
-        return snapshot(self.fleet, self.comeback.awaited, now)
+        return snapshot(self.fleet, self.starts, self.comeback.awaited, now)
 
     def _let_go_on(self, now: float, node_id: NodeId | None) -> list[HostAction]:
         """Look at everybody who waits in the host, after something happened on one node or (None) somewhere."""

@@ -68,6 +68,8 @@ class ModelRecord:
     """How long its answers are, on average."""
     lies: TierBytes | None = None
     """Where its weights lie, as far as anybody looked."""
+    last_start_s: float | None = None
+    """What its last start took."""
     removed: bool = False
     crashes_in_a_row: int = 0
     quarantined: str = ""

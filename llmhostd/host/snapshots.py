@@ -6,12 +6,14 @@ from llmhostd.checkpoints.tensors import parameter_count
 from llmhostd.domain.events import PlacementKnown
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.snapshot import InstanceSnapshot, ModelSnapshot, NodeSnapshot, RequestSnapshot
+from llmhostd.domain.start import StorageTier
 from llmhostd.domain.words import Word
 from llmhostd.host.comeback import Remembered
 from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance
 from llmhostd.host.mirror import RECENT_S
 from llmhostd.host.request import LiveRequest
+from llmhostd.host.starts import Starts
 from llmhostd.memory.ledger import Purpose
 
 NEAREST_FIRST = (ModelState.RESIDENT, ModelState.WARM, ModelState.LOADING, ModelState.UNLOADING, ModelState.COLD)
@@ -29,12 +31,13 @@ class MindSnapshot(Word):
     """What is still to be loaded again, as it was when an earlier run ended; most recently used first."""
 
 
-def snapshot(fleet: Fleet, awaited: Sequence[Remembered], now: float) -> MindSnapshot:
+def snapshot(fleet: Fleet, starts: Starts, awaited: Sequence[Remembered], now: float) -> MindSnapshot:
     """Look at all of it; changes nothing."""
+    queued_s = {node.spec.id: starts.queued_s(node, now) for node in fleet.nodes_open()}
     requests = [_request(fleet, each, now) for each in fleet.requests.values()]
     return MindSnapshot(
-        nodes=tuple(_node(fleet, each, now) for each in fleet.nodes.values()),
-        models=tuple(_model(fleet, each) for each in fleet.models.values()),
+        nodes=tuple(_node(fleet, starts, each, now) for each in fleet.nodes.values()),
+        models=tuple(_model(fleet, each, starts.soonest_s(each, now, queued_s)) for each in fleet.models.values()),
         instances=tuple(_instance(each, now) for each in fleet.instances.values()),
         requests=tuple(sorted(requests, key=lambda each: each.headroom_s)),
         awaited=tuple(
@@ -44,9 +47,10 @@ def snapshot(fleet: Fleet, awaited: Sequence[Remembered], now: float) -> MindSna
     )
 
 
-def _node(fleet: Fleet, node: NodeRecord, now: float) -> NodeSnapshot:
+def _node(fleet: Fleet, starts: Starts, node: NodeRecord, now: float) -> NodeSnapshot:
     recent = [each for each in node.recent if each[0] > now - RECENT_S]
     instances, memory = list(fleet.instances_on(node)), node.memory
+    rates = starts.rates(node.spec.hardware_key)
     measuring = [f"{each.model} {each.measuring}" for each in instances if each.measuring]
     return NodeSnapshot(
         id=node.spec.id,
@@ -72,10 +76,13 @@ def _node(fleet: Fleet, node: NodeRecord, now: float) -> NodeSnapshot:
         held_bytes=memory.held_bytes if memory else 0,
         used_bytes=memory.used_bytes if memory else 0,
         scaling_s=memory.scaling_s if memory else 0.0,
+        start_error=starts.median_error(node.spec.hardware_key),
+        memory_bytes_per_s=rates.bytes_per_s(StorageTier.MEMORY),
+        disk_bytes_per_s=rates.bytes_per_s(StorageTier.DISK),
     )
 
 
-def _model(fleet: Fleet, model: ModelRecord) -> ModelSnapshot:
+def _model(fleet: Fleet, model: ModelRecord, estimated_start_s: float | None) -> ModelSnapshot:
     shape = model.spec.shape
     states = [each.state for each in fleet.instances_of(model.spec.name)]
     state = min(states, key=NEAREST_FIRST.index, default=ModelState.COLD)
@@ -93,6 +100,9 @@ def _model(fleet: Fleet, model: ModelRecord) -> ModelSnapshot:
         state=ModelState.QUARANTINED if model.quarantined else state,
         profiled=any(key in fleet.profiles and fleet.profiles[key].measured for key in keys),
         because=model.quarantined or model.broken,
+        estimated_start_s=estimated_start_s,
+        last_start_s=model.last_start_s,
+        memory_bytes=model.lies.memory_bytes if model.lies else None,
     )
 
 
@@ -107,6 +117,8 @@ def _instance(instance: Instance, now: float) -> InstanceSnapshot:
         kv_used_bytes=instance.kv_used_bytes,
         running=len(instance.load.requests),
         idle_s=max(0.0, now - instance.last_used_s),
+        estimated_start_s=instance.start.foretold_s if instance.start else None,
+        start_s=instance.start.took_s if instance.start else None,
     )
 
 

@@ -5,6 +5,7 @@ loads and first iterations is learned from, and told, so that the next run of th
 """
 
 from collections import deque
+from collections.abc import Mapping
 from statistics import median
 
 from msgspec.structs import replace
@@ -13,11 +14,11 @@ from llmhostd.checkpoints.load_plan import LoadPlan, Pending, plan_load, queue_s
 from llmhostd.checkpoints.tiers import StartPolicy, StartRates
 from llmhostd.domain.actions import HostAction, StartEnded
 from llmhostd.domain.events import StartsRemembered, WeightsLocated
-from llmhostd.domain.ids import HardwareKey
-from llmhostd.domain.model import ModelState
+from llmhostd.domain.ids import HardwareKey, NodeId
+from llmhostd.domain.model import ModelShape, ModelState
 from llmhostd.domain.reports import InstanceReported, IterationReported, LoadStages
 from llmhostd.domain.start import StartSeen, TierBytes
-from llmhostd.host.fleet import Fleet, NodeRecord
+from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord, ProfileKey
 from llmhostd.host.instance import Instance, Start
 
 LAST_STARTS = 10
@@ -41,16 +42,17 @@ class Starts:
 
     def plan(self, instance: Instance, queued_s: float = 0.0, lies: TierBytes | None = None) -> LoadPlan:
         """Foretell a start that waits for `queued_s` at first. `lies`: where its weights do; None: where they are."""
-        shape_key, hardware_key = instance.profile_key
-        known = self._fleet.profile_of(instance)
-        lies = lies or self._lies(instance)
-        return plan_load(instance.shape, shape_key, lies, self.rates(hardware_key), known, queued_s)
+        return self._plan(instance.shape, instance.profile_key, lies or self._lies(instance), queued_s)
+
+    def queued_s(self, node: NodeRecord, now: float) -> float:
+        """How long a load that was ordered on a node now would wait for those before it."""
+        return queue_s(_pending(self._queue(node)), now)
 
     def order(self, instance: Instance, now: float) -> None:
         """Foretell when an instance that is to be loaded, or loaded again, can run; it is followed from now on."""
         before = [one for one in self._queue(self._fleet.node_of(instance)) if one is not instance]
         plan = self.plan(instance, queue_s(_pending(before), now))
-        instance.start = Start(now, plan, self._lies(instance))
+        instance.start = Start(now, plan, self._lies(instance), foretold_s=plan.start_s)
         instance.load.ready_at_s, instance.load.first_run_s = now + plan.warm_s, plan.pack_s
 
     def follow(self, node: NodeRecord, now: float) -> None:
@@ -62,8 +64,20 @@ class Starts:
             if self._fleet.profile_of(one) is not None:
                 one.load.ready_at_s = now + queue_s(_pending(queue[: place + 1]), now)
 
-    def foretold_s(self, instance: Instance, now: float) -> float:
-        """How long it takes from now until an instance can answer at its usual pace."""
+    def soonest_s(self, model: ModelRecord, now: float, queued_s: Mapping[NodeId, float]) -> float | None:
+        """How long it takes from now until a model can answer at its usual pace; None: nobody could start it.
+
+        `queued_s`: how long a load would wait on each node that is open.
+        """
+        mine = [self._here_s(one, now) for one in self._fleet.instances_of(model.spec.name)]
+        if mine:
+            return min(mine)
+        shape, lies = model.spec.shape, model.lies or _on_disk(model.spec.shape)
+        keys = ((waits_s, self._fleet.nodes[node_id].spec.hardware_key) for node_id, waits_s in queued_s.items())
+        plans = (self._plan(shape, (model.shape_key, key), lies, waits_s) for waits_s, key in keys)
+        return min((plan.start_s for plan in plans), default=None)
+
+    def _here_s(self, instance: Instance, now: float) -> float:
         match instance.state:
             case ModelState.RESIDENT:
                 return 0.0
@@ -126,7 +140,10 @@ class Starts:
     def _lies(self, instance: Instance) -> TierBytes:
         """Where its weights lie; on the disk, unless somebody looked."""
         model = self._fleet.models.get(instance.model)
-        return model.lies if model and model.lies else TierBytes(disk_bytes=instance.shape.weight_bytes)
+        return model.lies if model and model.lies else _on_disk(instance.shape)
+
+    def _plan(self, shape: ModelShape, key: ProfileKey, lies: TierBytes, queued_s: float) -> LoadPlan:
+        return plan_load(shape, key[0], lies, self.rates(key[1]), self._fleet.profiles.get(key), queued_s)
 
     def _queue(self, node: NodeRecord) -> list[Instance]:
         """Who is loaded now or will be, in the order in which the node takes them (`node.lifecycle`)."""
@@ -136,6 +153,7 @@ class Starts:
     def _started(self, instance: Instance, start: Start, seen: StartSeen) -> list[HostAction]:
         foretold_s = seen.estimated_s or 0.0
         start.took_s, start.foretold_s = seen.start_s, foretold_s
+        self._fleet.models[instance.model].last_start_s = seen.start_s
         because = f"started in {seen.start_s:.2f} s; {foretold_s:.2f} s were foretold ({start.plan.because})"
         return self._ended(instance, seen, because)
 
@@ -165,6 +183,10 @@ def _nothing_of(instance: Instance) -> StartSeen:
         layers=instance.shape.architecture.layers,
         weight_bytes=instance.shape.weight_bytes,
     )
+
+
+def _on_disk(shape: ModelShape) -> TierBytes:
+    return TierBytes(disk_bytes=shape.weight_bytes)
 
 
 def _pending(queue: list[Instance]) -> list[Pending]:

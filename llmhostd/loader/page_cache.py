@@ -1,0 +1,70 @@
+"""How much of a checkpoint lies in host memory already, and how does it get there, or out?
+
+On a CPU node the page cache is the host-memory tier: shared by all workers, used in place, and given up by the system
+the moment that anybody needs the memory.
+"""
+
+import ctypes
+import os
+from pathlib import Path
+
+from llmhostd.domain.start import TierBytes
+from llmhostd.loader.store_index import DATA_FILE, is_store
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_CACHESTAT = 451
+"""Linux 6.5; the same number on every architecture. It counts a file's pages without touching or mapping any."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
+
+
+class _Counts(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("cached", "dirty", "writeback", "evicted", "recent"))
+
+
+def where_weights_lie(checkpoint: Path) -> TierBytes | None:
+    """Say how much of a checkpoint's weights is in the page cache and how much is not.
+
+    None: this system does not say, or not of files of another owner; or there are no such files.
+    """
+    memory_bytes = total_bytes = 0
+    try:
+        for file in weight_files(checkpoint):
+            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(descriptor).st_size
+                memory_bytes += min(_cached_bytes(descriptor), size)
+                total_bytes += size
+            finally:
+                os.close(descriptor)
+    except OSError:
+        return None
+    return TierBytes(memory_bytes=memory_bytes, disk_bytes=total_bytes - memory_bytes)
+
+
+def drop(checkpoint: Path) -> None:
+    """Let the system forget what it keeps of a checkpoint's weights, but for what somebody has mapped."""
+    for file in weight_files(checkpoint):
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def weight_files(checkpoint: Path) -> list[Path]:
+    """Name the files that hold a checkpoint's weights."""
+    return [checkpoint / DATA_FILE] if is_store(checkpoint) else sorted(checkpoint.glob("*.safetensors"))
+
+
+def _cached_bytes(descriptor: int) -> int:
+    """Raises OSError."""
+    counts = _Counts()
+    whole = _Range(0, 0)
+    if _libc.syscall(_CACHESTAT, descriptor, ctypes.byref(whole), ctypes.byref(counts), 0):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return int(counts.cached) * _PAGE_BYTES
