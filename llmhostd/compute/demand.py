@@ -8,6 +8,9 @@ from llmhostd.compute.adapter_turns import Wish, distinct
 from llmhostd.compute.workload import NEVER_S, InstanceLoad, RequestLoad
 from llmhostd.domain.request import Tier
 
+BEFORE_BEST_EFFORT_S = float("-inf")
+"""The deadline among best effort of a request that is staged: somebody waits for it, though not here."""
+
 
 class IterationSeconds(Protocol):
     """`Estimator.iteration_s`."""
@@ -109,6 +112,7 @@ class Demand:
     prefills: list[RequestLoad]
     """Latency-sensitive requests whose context is still to be computed."""
     best_effort: list[RequestLoad]
+    """And those staged whose context is still to be computed."""
     prefill_deadline_s: float
     """Earliest next token among `prefills`; NEVER_S when there are none."""
     best_effort_deadline_s: float
@@ -206,7 +210,11 @@ def demand_of(instance: InstanceLoad) -> Demand:
     first_run_s, iteration_s = instance.first_run_s, instance.estimator.iteration_s
     dues: list[Due] = []
     for request in instance.requests.values():
-        if request.shape.tier is Tier.BEST_EFFORT:
+        if request.staged:
+            if request.pending_tokens:
+                best_effort.append(request)
+                best_effort_s = BEFORE_BEST_EFFORT_S
+        elif request.shape.tier is Tier.BEST_EFFORT:
             best_effort.append(request)
             best_effort_s = min(best_effort_s, request.deadline_s)
         elif request.decoding:

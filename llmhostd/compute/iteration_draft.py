@@ -45,7 +45,7 @@ class IterationPlan:
         return (
             *(RowPlan(request_id=one.shape.id, tokens=1, sample=True) for one in self.decodes),
             *(
-                RowPlan(request_id=one.shape.id, tokens=tokens, sample=tokens == one.pending_tokens)
+                RowPlan(request_id=one.shape.id, tokens=tokens, sample=tokens == one.pending_tokens and not one.staged)
                 for one, tokens in self.others
             ),
         )

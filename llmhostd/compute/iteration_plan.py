@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from llmhostd.compute.adapter_turns import in_turn
 from llmhostd.compute.chunked_prefill import ChunkPolicy
 from llmhostd.compute.deadlines import DeadlinePolicy
-from llmhostd.compute.demand import Demand
+from llmhostd.compute.demand import BEFORE_BEST_EFFORT_S, Demand
 from llmhostd.compute.headroom import Agenda, HeadroomPolicy
 from llmhostd.compute.iteration_draft import Draft, IterationPlan
 from llmhostd.compute.workload import NEVER_S, RequestLoad
@@ -32,8 +32,10 @@ class IterationPolicy:
     """Longest iteration of best-effort work alone: what a person who arrives meanwhile may have to wait."""
     best_effort_reserve_s: float = 0.5
     """Best-effort work leaves every latency-sensitive request at least this much headroom, so that newcomers fit."""
+    staging_reserve_s: float = 0.05
+    """The same of contexts that are computed ahead for streams that are to come here (live migration)."""
     best_effort_share: float = 0.25
-    """Device time that best-effort work may take, per second of latency-sensitive work, while somebody waits."""
+    """Device time that both may take, per second of latency-sensitive work, while somebody waits."""
     best_effort_saved_s: float = 1.0
     """How much of its share best-effort work can save up: enough for the first run of a warm model."""
     measuring_reserve_s: float = 0.5
@@ -101,21 +103,25 @@ def plan_for(
     whole, within_s = _add_prefills(draft, waits_s, prefills, now, within_s, policy)
     own_s = draft.seconds
     if whole and rides:
-        within_s = min(within_s - policy.iteration.best_effort_reserve_s, own_s + best_effort_s)
-        _add_best_effort(draft, best_effort, within_s, policy)
+        _add_riders(draft, best_effort, within_s, own_s + best_effort_s, policy)
     return draft.plan(demand.deadline_s, draft.seconds - own_s)
 
 
-def best_effort_plan(demand: Demand, now: float, policy: SchedulingPolicy, within_s: float) -> IterationPlan | None:
-    """Plan an iteration of best-effort requests alone: every decode, and the largest chunk that fits beside them."""
-    _, _, best_effort = _turn(demand, now, policy)
+def best_effort_plan(
+    demand: Demand, now: float, policy: SchedulingPolicy, within_s: float, *, only_staged: bool = False
+) -> IterationPlan | None:
+    """Plan an iteration of best-effort requests alone: every decode, and the largest chunk that fits beside them.
+
+    What is staged comes before other prefills; `only_staged`: alone.
+    """
+    best_effort = [one for one in _turn(demand, now, policy)[2] if one.staged or not only_staged]
     decodes = [request for request in best_effort if request.decoding]
     prefills = [request for request in best_effort if not request.decoding]
     draft = Draft(demand.instance, best_effort)
     most = policy.iteration.max_batch
     if decodes:
         draft.decode(_nearest(decodes, most - 1 if prefills else most))
-    for request in _nearest(prefills, most - draft.size):
+    for request in sorted(_nearest(prefills, most - draft.size), key=_not_staged):
         if not draft.chunk_within(request, within_s, policy.chunk, progress=not draft.chunk_tokens):
             break
     return draft.plan(demand.best_effort_deadline_s, draft.seconds)
@@ -188,6 +194,18 @@ def _add_prefills(
     return True, within_s
 
 
+def _add_riders(
+    draft: Draft, requests: list[RequestLoad], slack_s: float, share_s: float, policy: SchedulingPolicy
+) -> None:
+    """Add what is staged, then best effort, while the iteration takes at most `share_s` and leaves each its reserve."""
+    within_s = min(slack_s - policy.iteration.staging_reserve_s, share_s)
+    for request in _nearest([one for one in requests if one.staged], policy.iteration.max_batch - draft.size):
+        if not draft.chunk_within(request, within_s, policy.chunk, progress=False):
+            return
+    within_s = min(slack_s - policy.iteration.best_effort_reserve_s, share_s)
+    _add_best_effort(draft, [one for one in requests if not one.staged], within_s, policy)
+
+
 def _add_best_effort(draft: Draft, requests: list[RequestLoad], within_s: float, policy: SchedulingPolicy) -> None:
     """Add best-effort prefill chunks, then best-effort decodes, while the iteration takes at most `within_s`."""
     most = policy.iteration.max_batch
@@ -246,9 +264,11 @@ def _best_effort_turn(agenda: Agenda, now: float, policy: SchedulingPolicy, allo
     demand = agenda.most_urgent_best_effort(now, alone=True)
     if demand is None or agenda.most_urgent_prefill(now) is not None:
         return None
-    slack_s = agenda.slack_s(now, policy.headroom) - policy.iteration.best_effort_reserve_s
-    most_s = min(slack_s, allowed_s)
-    plan = best_effort_plan(demand, now, policy, min(most_s, policy.iteration.best_effort_iteration_s))
+    staged = demand.best_effort_deadline_s == BEFORE_BEST_EFFORT_S
+    reserve_s = policy.iteration.staging_reserve_s if staged else policy.iteration.best_effort_reserve_s
+    most_s = min(agenda.slack_s(now, policy.headroom) - reserve_s, allowed_s)
+    within_s = min(most_s, policy.iteration.best_effort_iteration_s)
+    plan = best_effort_plan(demand, now, policy, within_s, only_staged=staged)
     return plan if plan is not None and plan.predicted_s <= most_s else None
 
 
@@ -257,6 +277,10 @@ def _nearest(requests: list[RequestLoad], most: int) -> list[RequestLoad]:
     if len(requests) <= 1:
         return requests[:most]
     return sorted(requests, key=_deadline)[:most]
+
+
+def _not_staged(request: RequestLoad) -> bool:
+    return not request.staged
 
 
 def _deadline(request: RequestLoad) -> float:

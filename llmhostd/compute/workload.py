@@ -36,6 +36,9 @@ class RequestLoad:
     """How its promise becomes deadlines."""
     joined_s: float = 0.0
     """When it was assigned to its instance."""
+    staged: bool = False
+    """Its stream runs elsewhere and is to come here: all of its context but the last token is computed ahead, in slack,
+    and no token of it is drawn (ServerlessLLM §5.3)."""
 
     @property
     def context_tokens(self) -> int:
@@ -45,17 +48,18 @@ class RequestLoad:
     @property
     def pending_tokens(self) -> int:
         """Context tokens still to compute; 1 while decoding (the token just drawn), more while prefilling."""
-        return self.shape.prompt_tokens + self.tokens_out - self.computed_tokens
+        return self.shape.prompt_tokens + self.tokens_out - self.computed_tokens - self.staged
 
     @property
     def decoding(self) -> bool:
         """Whether the next iteration that includes it yields a token by computing one token."""
-        return self.tokens_out > 0 and self.shape.prompt_tokens + self.tokens_out == self.computed_tokens + 1
+        said = self.tokens_out
+        return said > 0 and self.shape.prompt_tokens + said == self.computed_tokens + 1 and not self.staged
 
     @property
     def latency_sensitive(self) -> bool:
-        """Whether somebody waits for it."""
-        return self.shape.tier is Tier.LATENCY_SENSITIVE
+        """Whether somebody waits for it here."""
+        return self.shape.tier is Tier.LATENCY_SENSITIVE and not self.staged
 
     @property
     def pace_began_s(self) -> float:
@@ -95,7 +99,7 @@ class RequestLoad:
         """Copy it as if so many more tokens of its context were computed."""
         return RequestLoad(
             self.shape, self.computed_tokens + tokens, self.tokens_out, self.first_token_s, self.last_token_s,
-            self.deadlines, self.joined_s,
+            self.deadlines, self.joined_s, self.staged,
         )  # fmt: skip
 
     def moved_shape(self) -> RequestShape:

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from llmhostd.daemon.models import Models
 from llmhostd.daemon.requests import LiveRequests
-from llmhostd.domain.actions import GiveUpPlacement, HostAction, QuarantineModel, RefuseRequest, StartEnded
-from llmhostd.domain.commands import LoadInstance, SubmitRequest
+from llmhostd.domain.actions import DeclineMove, GiveUpPlacement, HostAction, QuarantineModel, RefuseRequest, StartEnded
+from llmhostd.domain.commands import LoadInstance, StageRequest, SubmitRequest
 from llmhostd.domain.ids import NodeId
 from llmhostd.domain.start import StartSeen
 from llmhostd.domain.words import Message
-from llmhostd.engines.frames import LoadFrame, SubmitFrame
+from llmhostd.engines.frames import LoadFrame, StageFrame, SubmitFrame
 
 RememberStart = Callable[[StartSeen], None]
 SendFrame = Callable[[NodeId, Message], None]
@@ -35,8 +35,17 @@ class Executor:
             self._send(action.node_id, LoadFrame(command=action, checkpoint=str(checkpoint)))
         elif isinstance(action, StartEnded):
             self._remember(action.seen)
-        elif not isinstance(action, QuarantineModel | GiveUpPlacement):  # those the feed has told
+        elif isinstance(action, StageRequest):
+            self._stage(action)
+        elif not isinstance(action, QuarantineModel | GiveUpPlacement | DeclineMove):  # those the feed has told
             self._send(action.node_id, action)
+
+    def _stage(self, action: StageRequest) -> None:
+        request = self._requests.get(action.request.id)
+        if request is None:  # as in `_submit`
+            return
+        tokens = request.context[action.known_tokens : action.request.context_tokens]
+        self._send(action.node_id, StageFrame(command=action, tokens=tokens))
 
     def _submit(self, action: SubmitRequest) -> None:
         request = self._requests.get(action.request.id)

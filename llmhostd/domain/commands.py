@@ -37,11 +37,28 @@ class UnloadInstance(Message):
 
 
 class SubmitRequest(Message):
-    """Run a request on an instance, which may still be loading."""
+    """Run a request on an instance, which may still be loading. What was staged there is not computed again."""
 
     node_id: NodeId
     instance_id: InstanceId
     request: RequestShape
+    because: str
+
+
+class StageRequest(Message):
+    """Compute the context of a request ahead, whose stream goes on elsewhere and is to come here; draw no token of it.
+
+    One round of a live migration (ServerlessLLM §5.3). What was computed is told by rows of `IterationReported`. The
+    stage ends with `SubmitRequest`, which makes it a request like any, or with `CancelRequest` or `RecallRequest`; a
+    node that gives it up says so with `RequestReturned`.
+    """
+
+    node_id: NodeId
+    instance_id: InstanceId
+    request: RequestShape
+    """With the output tokens that are known in this round."""
+    known_tokens: int
+    """Context tokens that earlier rounds of this stage brought; 0: it begins."""
     because: str
 
 
@@ -73,5 +90,12 @@ class MeasureProfile(Message):
 
 
 NodeCommand = (
-    LoadInstance | RestInstance | UnloadInstance | SubmitRequest | CancelRequest | RecallRequest | MeasureProfile
+    LoadInstance
+    | RestInstance
+    | UnloadInstance
+    | SubmitRequest
+    | StageRequest
+    | CancelRequest
+    | RecallRequest
+    | MeasureProfile
 )

@@ -221,6 +221,7 @@ class ReturnRequest(Message):
 
     request_id: RequestId
     because: str
+    staged: bool = False
 
 
 NodeAction = (

@@ -110,6 +110,8 @@ class RequestReturned(Message):
     node_id: NodeId
     request_id: RequestId
     because: str
+    staged: bool = False
+    """It was only staged: its stream is elsewhere."""
 
 
 class RequestFailed(Message):

@@ -16,6 +16,7 @@ from llmhostd.domain.commands import (
     MeasureProfile,
     RecallRequest,
     RestInstance,
+    StageRequest,
     SubmitRequest,
     UnloadInstance,
 )
@@ -81,6 +82,16 @@ class SubmitFrame(Message):
     """What it is computed with; None: the base as it is."""
 
 
+class StageFrame(Message):
+    """A `StageRequest`, and what it is about."""
+
+    command: StageRequest
+    tokens: tuple[int, ...]
+    """Of its context: those behind the first `command.known_tokens`."""
+    adapter: AdapterFile | None = None
+    """As in `SubmitFrame`."""
+
+
 class ShutdownFrame(Message):
     """Finish the running iteration, give everything back, and exit."""
 
@@ -96,6 +107,7 @@ DownFrame = (
     StartFrame
     | LoadFrame
     | SubmitFrame
+    | StageFrame
     | RestInstance
     | UnloadInstance
     | CancelRequest

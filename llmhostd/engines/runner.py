@@ -32,21 +32,41 @@ class PlanError(EngineError):
 class _Running:
     """One request: its context (prompt and outputs), how much of it has keys and values, and when it ends."""
 
-    __slots__ = ("adapter", "cached", "computed", "context", "sampler", "stops")
+    __slots__ = ("_sampler", "_stops", "adapter", "cached", "computed", "context")
 
-    def __init__(
-        self, context: "array[int]", sampler: TokenSampler, stops: frozenset[int], adapter: AdapterWeights | None
-    ) -> None:
+    def __init__(self, context: "array[int]", adapter: AdapterWeights | None) -> None:
+        """Begin staged: nothing is drawn before `draw`."""
         self.context = context
-        self.sampler = sampler
-        self.stops = stops
+        self._sampler: TokenSampler | None = None
+        self._stops: frozenset[int] = frozenset()
         self.adapter = adapter
         self.computed = 0
         self.cached = 0
         """Prefix tokens that came from the cache and were not reported yet."""
 
+    def draw(self, sampler: TokenSampler, stops: frozenset[int]) -> None:
+        """Let its tokens be drawn here from now on."""
+        self._sampler, self._stops = sampler, stops
+
+    @property
+    def staged(self) -> bool:
+        """Whether its tokens are drawn elsewhere: its last one is left to compute until it comes here."""
+        return self._sampler is None
+
+    @property
+    def sampler(self) -> TokenSampler:
+        """What draws its tokens. Raises PlanError while it is staged."""
+        if self._sampler is None:
+            raise PlanError("a token of a request was planned that is only staged")
+        return self._sampler
+
+    @property
+    def prefills(self) -> bool:
+        """Whether more than its last token is to be computed."""
+        return len(self.context) - self.computed > 1
+
     def finish_reason(self, token: int) -> FinishReason | None:
-        if token in self.stops:
+        if token in self._stops:
             return FinishReason.STOP
         if self.sampler.drawn >= self.sampler.sampling.max_tokens:
             return FinishReason.LENGTH
@@ -92,30 +112,43 @@ class Runner:
         tokens_out: int = 0,
         adapter: AdapterWeights | None = None,
     ) -> int:
-        """Take in a request; returns how many tokens of its context are computed already (a cached prefix).
+        """Take in a request; returns how many tokens of its context are in cached blocks and were not told of yet.
 
-        The last `tokens_out` tokens of `context` are outputs from before it moved here. It ends by STOP after a token
-        of `sampling.stop_token_ids` or one of the model's end-of-text tokens, unless those are to be ignored; the
-        token is among its outputs. `adapter`: what it is computed with; None: the base as it is. Raises CallerError for
-        tokens that the model does not have, PlanError for an adapter where there is no room for any.
+        One that is staged goes on from what is computed. The last `tokens_out` tokens of `context` are outputs from
+        before it moved here. It ends by STOP after a token of `sampling.stop_token_ids` or one of the model's
+        end-of-text tokens, unless those are to be ignored; the token is among its outputs. `adapter`: what it is
+        computed with; None: the base as it is. Raises CallerError for tokens that the model does not have, PlanError
+        for an adapter where there is no room for any, and for a context that does not begin with what was staged.
         """
         architecture = self.instance.shape.architecture
-        if not context:
-            raise CallerError("the prompt is empty", field="prompt")
-        if not 0 <= min(context) <= max(context) < architecture.vocab:
-            raise CallerError(f"the prompt has tokens outside 0..{architecture.vocab - 1}", field="prompt")
-        if adapter is not None and self._adaptable is None:
-            raise PlanError(f"{request_id} wants {adapter.path}; this instance was loaded without room for adapters")
+        known = self._running.get(request_id)
+        staged_tokens = len(known.context) if known else 0
+        if known and known.context != array("q", context[:staged_tokens]):
+            raise PlanError(f"{request_id} comes with another context than was staged")
+        cached = self.stage(request_id, context[staged_tokens:], adapter)
         sampler = TokenSampler(sampling, architecture.vocab, context[len(context) - tokens_out :])
         ends = frozenset(architecture.eos_token_ids)
         stops = frozenset(sampling.stop_token_ids)
-        running = _Running(array("q", context), sampler, stops - ends if sampling.ignore_eos else stops | ends, adapter)
-        computed_by = adapter.identity if adapter is not None else ""
-        running.computed = running.cached = self._blocks.open(request_id, running.context, computed_by)
-        self._running[request_id] = running
-        if len(context) - running.computed > 1:
-            self._prefilling[request_id] = running
-        return running.cached
+        self._running[request_id].draw(sampler, stops - ends if sampling.ignore_eos else stops | ends)
+        return cached
+
+    def stage(self, request_id: RequestId, tokens: Sequence[int], adapter: AdapterWeights | None = None) -> int:
+        """Take in the context of a request that is to come here, or what follows of it. Returns and raises as `submit`.
+
+        All of it but the last token may be computed, and none is drawn, until it is submitted.
+        """
+        one, vocab = self._running.get(request_id), self.instance.shape.architecture.vocab
+        if one is None and not tokens:
+            raise CallerError("the prompt is empty", field="prompt")
+        if tokens and not 0 <= min(tokens) <= max(tokens) < vocab:
+            raise CallerError(f"the prompt has tokens outside 0..{vocab - 1}", field="prompt")
+        if one is None:
+            one = self._open(request_id, array("q", tokens), adapter)
+        else:
+            one.context.extend(tokens)
+        if one.prefills:
+            self._prefilling[request_id] = one
+        return one.cached
 
     def drop(self, request_id: RequestId) -> None:
         """Forget a request; what it computed stays cached until the blocks are needed."""
@@ -189,13 +222,21 @@ class Runner:
         """Raise AssertionError unless what must always hold, holds."""
         self._blocks.check()
 
+    def _open(self, request_id: RequestId, context: "array[int]", adapter: AdapterWeights | None) -> _Running:
+        if adapter is not None and self._adaptable is None:
+            raise PlanError(f"{request_id} wants {adapter.path}; this instance was loaded without room for adapters")
+        one = self._running[request_id] = _Running(context, adapter)
+        computed_by = adapter.identity if adapter is not None else ""
+        one.computed = one.cached = self._blocks.open(request_id, context, computed_by)
+        return one
+
     def _admit(self, row: RowPlan) -> _Running:
         """Hold a row of a plan against its request, and have blocks for it."""
         one = self._running.get(row.request_id)
         if one is None:
             raise PlanError(f"{row.request_id} is planned, but does not run here")
         end = one.computed + row.tokens
-        if row.tokens < 1 or end > len(one.context) or row.sample != (end == len(one.context)):
+        if row.tokens < 1 or end > len(one.context) - one.staged or row.sample != (end == len(one.context)):
             raise PlanError(
                 f"{row.request_id}: {row.tokens} tokens (sample: {row.sample}) are planned,"
                 f" {one.computed} of {len(one.context)} are computed"
@@ -246,10 +287,11 @@ class Runner:
             self._blocks.seal(row.request_id, one.context, one.computed)
         cached, one.cached = one.cached, 0
         prefilled = cached + row.tokens
+        if not one.prefills:
+            self._prefilling.pop(row.request_id, None)
         if drawn is None:
             return RowReport(request_id=row.request_id, prefilled=prefilled, cached=cached)
         token, logprobs = drawn
-        self._prefilling.pop(row.request_id, None)
         one.context.append(token)
         finish = one.finish_reason(token)
         if finish is not None:

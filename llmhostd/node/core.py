@@ -109,13 +109,16 @@ class NodeMind:
     def _submit(self, command: commands.SubmitRequest) -> list[NodeAction]:
         return self.requests.submit(command)
 
+    def _stage(self, command: commands.StageRequest) -> list[NodeAction]:
+        return self.requests.stage(command)
+
     def _cancel(self, command: commands.CancelRequest) -> list[NodeAction]:
         return self.requests.leave(events.DropRequest(request_id=command.request_id, because=command.because))
 
     def _recall(self, command: commands.RecallRequest) -> list[NodeAction]:
         if command.request_id in self.requests.leaving:
             return []
-        return self.requests.leave(events.ReturnRequest(request_id=command.request_id, because=command.because))
+        return self.requests.leave(self.requests.back(command.request_id, command.because))
 
     def _loaded(self, event: events.InstanceLoaded) -> list[NodeAction]:
         one = self.instances.get(event.instance_id)
@@ -226,9 +229,8 @@ class NodeMind:
         actions: list[NodeAction] = []
         decision: NodeAction | Eviction | None
         while isinstance(decision := self.device.decide(self._now), Eviction):
-            request_id = decision.request.shape.id
-            self.requests.forget(request_id)
-            actions.append(events.ReturnRequest(request_id=request_id, because=decision.because))
+            actions.append(self.requests.back(decision.request.shape.id, decision.because))
+            self.requests.forget(decision.request.shape.id)
         if isinstance(decision, events.RunIteration):
             self.load.busy_until_s = self._now + decision.predicted_s
         if decision is None and not actions and self.device.running is None:
@@ -248,6 +250,7 @@ ROUTES: dict[type[NodeEvent], Callable[[NodeMind, Any], list[NodeAction]]] = {
     commands.UnloadInstance: NodeMind._unload,
     commands.MeasureProfile: NodeMind._measure,
     commands.SubmitRequest: NodeMind._submit,
+    commands.StageRequest: NodeMind._stage,
     commands.CancelRequest: NodeMind._cancel,
     commands.RecallRequest: NodeMind._recall,
     events.InstanceLoaded: NodeMind._loaded,

@@ -177,10 +177,10 @@ def _shrinkable(one: NodeInstance) -> bool:
 
 
 def _longest(holders: Iterable[RequestLoad], why: str) -> Eviction:
-    """Best effort first, then whoever can best wait."""
-    longest = max(holders, key=lambda request: (not request.latency_sensitive, request.deadline_s))
+    """What is only staged first, then best effort, then whoever can best wait."""
+    longest = max(holders, key=lambda request: (request.staged, not request.latency_sensitive, request.deadline_s))
     which = "it has the longest headroom" if longest.latency_sensitive else "it is best effort"
-    return Eviction(longest, f"{why}; {which}")
+    return Eviction(longest, f"{why}; {'its stream is elsewhere' if longest.staged else which}")
 
 
 def _megabytes(size_bytes: int) -> str:

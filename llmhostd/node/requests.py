@@ -2,6 +2,9 @@
 
 By finishing, by being cancelled (`DropRequest`), back to the host (`ReturnRequest`), or because the engine failed it
 twice (`FailRequest`): each exactly once. What is computing now leaves when its iteration ends.
+
+A staged one is here ahead of its stream, which runs on another node (ServerlessLLM §5.3). It is a request like any
+that draws no token; `SubmitRequest` is what brings the stream.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,9 +12,10 @@ from dataclasses import dataclass, field
 
 from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain import node_events as events
-from llmhostd.domain.commands import SubmitRequest
+from llmhostd.domain.commands import StageRequest, SubmitRequest
 from llmhostd.domain.ids import InstanceId, RequestId
 from llmhostd.domain.node_events import NodeAction
+from llmhostd.domain.request import RequestShape
 from llmhostd.node.device import Device
 from llmhostd.node.instance import NodeInstance
 from llmhostd.node.lifecycle import Lifecycle
@@ -38,23 +42,51 @@ class Requests:
     """Those that were given back because an iteration of theirs failed, the latest last."""
 
     def submit(self, command: SubmitRequest) -> list[NodeAction]:
-        """Take a request, or give it back at once."""
-        request = command.request
+        """Take a request, or give it back at once. One that was staged goes on from what is computed."""
+        load = self._request(command.request.id)
+        if load is not None and load.staged and command.request.id not in self.leaving:
+            load.staged = False
+            return self._brought(load, command.request)
+        return self._enter(command.instance_id, command.request, staged=False)
+
+    def stage(self, command: StageRequest) -> list[NodeAction]:
+        """Take in a round of what is to come here, or give it back at once."""
+        if not command.known_tokens:
+            return self._enter(command.instance_id, command.request, staged=True)
+        load = self._request(command.request.id)
+        if load is None or not load.staged or command.request.id in self.leaving:
+            return []  # it was given back, which the host hears of
+        return self._brought(load, command.request)
+
+    def _enter(self, instance_id: InstanceId, request: RequestShape, *, staged: bool) -> list[NodeAction]:
         if request.id in self.leaving:
-            return [events.ReturnRequest(request_id=request.id, because="its predecessor still computes")]
+            because = "its predecessor still computes"
+            return [events.ReturnRequest(request_id=request.id, because=because, staged=staged)]
         if request.id in self.where:
             return []
-        one = self.instances.get(command.instance_id)
+        one = self.instances.get(instance_id)
         if one is None or one.phase is Phase.UNLOADING or one.unload_because is not None:
             gone = "is not loaded here" if one is None else "is being unloaded"
-            return [events.ReturnRequest(request_id=request.id, because=f"{command.instance_id} {gone}")]
+            return [events.ReturnRequest(request_id=request.id, because=f"{instance_id} {gone}", staged=staged)]
         one.rest_because = None
         one.load.requests[request.id] = RequestLoad(
-            request, tokens_out=request.tokens_out, deadlines=self.device.policy.deadlines
+            request, tokens_out=request.tokens_out, deadlines=self.device.policy.deadlines, staged=staged
         )
         self.where[request.id] = one.id
         self.device.agenda.touch(one.id)
         return []
+
+    def _brought(self, load: RequestLoad, request: RequestShape) -> list[NodeAction]:
+        """Know the tokens that its stream said meanwhile, elsewhere."""
+        load.shape, load.tokens_out = request, request.tokens_out
+        self.device.agenda.touch(self.where[request.id])
+        return []
+
+    def back(self, request_id: RequestId, because: str) -> events.ReturnRequest:
+        """Make the action that gives a request back."""
+        load = self._request(request_id)
+        staged = load is not None and load.staged
+        return events.ReturnRequest(request_id=request_id, because=because, staged=staged)
 
     def leave(self, way: Way) -> list[NodeAction]:
         """Let a request go, now or when the iteration that computes it ends."""
@@ -80,7 +112,7 @@ class Requests:
         back: list[NodeAction] = []
         for request_id in list(one.load.requests):
             way = self.leaving.pop(request_id, None)
-            back.append(way or events.ReturnRequest(request_id=request_id, because=because))
+            back.append(way or self.back(request_id, because))
             self.forget(request_id)
         return back
 
@@ -88,13 +120,15 @@ class Requests:
         """Give back the requests of an iteration that failed, to be tried again as their tokens; once, then fail."""
         actions = self.left_meanwhile()
         for request_id in (row.request_id for row in rows if row.request_id in self.where):
+            back = self.back(request_id, because)
             self.forget(request_id)
-            if request_id in self.failed:
+            if request_id in self.failed and not back.staged:
                 del self.failed[request_id]
                 actions.append(events.FailRequest(request_id=request_id, because=because))
             else:
-                self.failed[request_id] = None
-                actions.append(events.ReturnRequest(request_id=request_id, because=because))
+                if not back.staged:
+                    self.failed[request_id] = None
+                actions.append(back)
         while len(self.failed) > REMEMBERED_FAILURES:
             del self.failed[next(iter(self.failed))]
         return actions

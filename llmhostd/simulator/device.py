@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from llmhostd.domain import node_events as does
-from llmhostd.domain.commands import LoadInstance, NodeCommand, SubmitRequest
+from llmhostd.domain.commands import LoadInstance, NodeCommand, StageRequest, SubmitRequest
 from llmhostd.domain.ids import HardwareKey, InstanceId, RequestId, ShapeKey
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.node_events import NodeAction, NodeEvent
@@ -129,12 +129,19 @@ class Device:
             runner.kv_reserved_bytes = self._physics.kv_reserved_bytes.get(key, 0)
             self._runners[command.instance_id] = runner
             self._world.meter.came(self.mind.spec.id, command.instance_id, now)
-        elif isinstance(command, SubmitRequest) and command.instance_id in self._runners:
-            runner = self._runners[command.instance_id]
-            runner.submit(command.request, self._world.answer_tokens(command.request.id))
-            self._where[command.request.id] = runner
+        elif isinstance(command, SubmitRequest | StageRequest) and command.instance_id in self._runners:
+            self._take_in(command, self._runners[command.instance_id])
         self._tell(command, now)
         self._go_on(now)
+
+    def _take_in(self, command: SubmitRequest | StageRequest, runner: CountingRunner) -> None:
+        """Bring tokens; a later round for what was given back meanwhile comes to nothing."""
+        request = command.request
+        if request.id in self._where:
+            runner.bring(request)
+        elif isinstance(command, SubmitRequest) or not command.known_tokens:
+            runner.submit(request, self._world.answer_tokens(request.id))
+            self._where[request.id] = runner
 
     def die(self, now: float) -> InstanceId | None:
         """Be gone; nothing that was under way ends. Says who was computing or loading."""
@@ -318,7 +325,9 @@ class Device:
 
     def _return_request(self, action: does.ReturnRequest, now: float) -> None:  # noqa: ARG002 - as the others
         if self._forget(action.request_id):
-            returned = RequestReturned(node_id=self.mind.spec.id, request_id=action.request_id, because=action.because)
+            returned = RequestReturned(
+                node_id=self.mind.spec.id, request_id=action.request_id, because=action.because, staged=action.staged
+            )
             self._world.report(returned)
 
     def _forget(self, request_id: RequestId) -> bool:

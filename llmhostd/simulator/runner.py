@@ -57,6 +57,10 @@ class CountingRunner:
         """Take a request, with the tokens that it has streamed already."""
         self._requests[shape.id] = _Running(shape.prompt_tokens, shape.tokens_out, shape.max_tokens, answer)
 
+    def bring(self, shape: RequestShape) -> None:
+        """Know the tokens that a staged request said elsewhere meanwhile."""
+        self._requests[shape.id].out = shape.tokens_out
+
     def drop(self, request_id: RequestId) -> None:
         """Forget a request."""
         del self._requests[request_id]

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from llmhostd.domain.actions import GiveUpPlacement, HostAction, QuarantineModel, RefuseRequest, StartEnded
+from llmhostd.domain.actions import DeclineMove, GiveUpPlacement, HostAction, QuarantineModel, RefuseRequest, StartEnded
 from llmhostd.domain.commands import NodeCommand, SubmitRequest
 from llmhostd.domain.events import ClockTicked, HostEvent, ModelAdded, ProfileKnown, RequestArrived, RequestCancelled
 from llmhostd.domain.hardware import NodeSpec
@@ -150,7 +150,7 @@ class World:
                 if again_s is not None:
                     shape = self.callers.observations[action.request_id].asked.shape
                     self.later(again_s, lambda _: self._ask(shape))
-            case QuarantineModel() | GiveUpPlacement() | StartEnded():
+            case QuarantineModel() | GiveUpPlacement() | DeclineMove() | StartEnded():
                 pass
             case _:
                 if isinstance(action, SubmitRequest):

@@ -12,7 +12,7 @@ from pathlib import Path
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.ids import RequestId
 from llmhostd.domain.model import Architecture
-from llmhostd.engines.frames import AdapterFile, SubmitFrame
+from llmhostd.engines.frames import AdapterFile, StageFrame, SubmitFrame
 from llmhostd.loader.adapter import AdapterWeights, open_adapter
 from llmhostd.worker.loads import explain
 
@@ -27,17 +27,17 @@ class Adapters:
         """`ring` is called from the thread whenever one was opened, or could not be."""
         self._ring = ring
         self._open: dict[str, AdapterWeights] = {}
-        self._waiting: dict[str, dict[RequestId, SubmitFrame]] = {}
+        self._waiting: dict[str, dict[RequestId, SubmitFrame | StageFrame]] = {}
         """By identity, in order of arrival."""
         self._wanted: queue.SimpleQueue[tuple[AdapterFile, Architecture]] = queue.SimpleQueue()
         self._opened: queue.SimpleQueue[_Opened] = queue.SimpleQueue()
         threading.Thread(target=self._work, name="adapters", daemon=True).start()
 
-    def of(self, frame: SubmitFrame) -> AdapterWeights | None:
+    def of(self, frame: SubmitFrame | StageFrame) -> AdapterWeights | None:
         """What a request is computed with, once `waits` was asked for it."""
         return self._open[frame.adapter.identity] if frame.adapter else None
 
-    def waits(self, frame: SubmitFrame, base: Architecture) -> bool:
+    def waits(self, frame: SubmitFrame | StageFrame, base: Architecture) -> bool:
         """Whether a request must wait until its adapter for such a base is open; `opened` tells then."""
         wanted = frame.adapter
         if wanted is None or wanted.identity in self._open:
@@ -47,13 +47,14 @@ class Adapters:
         self._waiting.setdefault(wanted.identity, {})[frame.command.request.id] = frame
         return True
 
-    def leaves(self, request_id: RequestId) -> bool:
-        """Let a request wait no longer; whether it did."""
-        return any(waiting.pop(request_id, None) is not None for waiting in self._waiting.values())
+    def leaves(self, request_id: RequestId) -> SubmitFrame | StageFrame | None:
+        """Let a request wait no longer; None: it did not."""
+        frames = (waiting.pop(request_id, None) for waiting in self._waiting.values())
+        return next((frame for frame in frames if frame is not None), None)
 
-    def opened(self) -> Sequence[tuple[SubmitFrame, str]]:
+    def opened(self) -> Sequence[tuple[SubmitFrame | StageFrame, str]]:
         """Return the requests that need not wait any more, each with why its adapter cannot be used; empty: it can."""
-        ended: list[tuple[SubmitFrame, str]] = []
+        ended: list[tuple[SubmitFrame | StageFrame, str]] = []
         while not self._opened.empty():
             file, found = self._opened.get()
             error = found if isinstance(found, str) else ""

@@ -188,7 +188,9 @@ class Executor:
         return self._give_back(failed)
 
     def _return_request(self, action: ReturnRequest) -> Sequence[NodeEvent]:
-        returned = RequestReturned(node_id=self._spec.id, request_id=action.request_id, because=action.because)
+        returned = RequestReturned(
+            node_id=self._spec.id, request_id=action.request_id, because=action.because, staged=action.staged
+        )
         return self._give_back(returned)
 
     def _give_back(self, report: RequestFailed | RequestReturned) -> Sequence[NodeEvent]:

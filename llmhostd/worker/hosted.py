@@ -10,7 +10,7 @@ from llmhostd.domain.model import ModelState
 from llmhostd.domain.node_events import InstanceWeighed, NodeEvent, RowPlan
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.reports import InstanceReported, LoadStages, RowReport
-from llmhostd.engines.frames import LoadFrame, SubmitFrame
+from llmhostd.engines.frames import LoadFrame, StageFrame, SubmitFrame
 from llmhostd.engines.interface import EngineInstance
 from llmhostd.engines.runner import Runner
 from llmhostd.worker.measure import Measurement, MeasurePolicy
@@ -24,8 +24,8 @@ class Hosted:
         self.checkpoint = Path(frame.checkpoint)
         self.state = ModelState.LOADING
         self.runner: Runner | None = None
-        self.waiting: dict[RequestId, SubmitFrame] = {}
-        """Submitted before there was a runner, in order."""
+        self.waiting: dict[RequestId, SubmitFrame | StageFrame] = {}
+        """Submitted or staged before there was a runner, in order."""
         self.measurement: Measurement | None = None
         self.load_s = 0.0
         self.warm_bytes = 0

@@ -17,7 +17,7 @@ from llmhostd.domain.node_events import (
     PrefixMatched,
 )
 from llmhostd.domain.reports import LoadFailed, LoadStages, RequestFailed, RequestReturned, RowReport
-from llmhostd.engines.frames import LoadFrame, SubmitFrame
+from llmhostd.engines.frames import LoadFrame, StageFrame, SubmitFrame
 from llmhostd.engines.interface import LoadOptions
 from llmhostd.engines.runner import PlanError
 from llmhostd.worker.adapters import Adapters
@@ -82,22 +82,26 @@ class Instances:
         hosted.broken, hosted.hopeless = error, hopeless
         return [InstanceBroken(instance_id=hosted.id, because=error)]
 
-    def waits_for_adapter(self, frame: SubmitFrame) -> bool:
+    def waits_for_adapter(self, frame: SubmitFrame | StageFrame) -> bool:
         """Whether a request is heard of again only once its adapter is open."""
         hosted = self._hosted.get(frame.command.instance_id)
         return hosted is not None and self._adapters.waits(frame, hosted.command.shape.architecture)
 
     def withdrawn(self, command: CancelRequest | RecallRequest) -> bool:
         """Let a request go that waits for its adapter, of which the mind has not heard; whether it was one."""
-        if not self._adapters.leaves(command.request_id):
+        left = self._adapters.leaves(command.request_id)
+        if left is None:
             return False
         if isinstance(command, RecallRequest):
-            because, node_id = command.because, self._spec.id
-            self._link.send(RequestReturned(node_id=node_id, request_id=command.request_id, because=because))
+            because, node_id, staged = command.because, self._spec.id, isinstance(left, StageFrame)
+            returned = RequestReturned(node_id=node_id, request_id=command.request_id, because=because, staged=staged)
+            self._link.send(returned)
         return True
 
-    def submit(self, frame: SubmitFrame) -> Sequence[NodeEvent]:
-        """Give a request to its instance's runner, or let it wait for one."""
+    def submit(self, frame: SubmitFrame | StageFrame) -> Sequence[NodeEvent]:
+        """Give a request, or what is staged of one, to its instance's runner, or let it wait for one."""
+        if isinstance(frame, StageFrame) and frame.command.known_tokens:
+            return self._next_round(frame)
         hosted = self._hosted.get(frame.command.instance_id)
         if hosted is None or hosted.broken:
             # The instance went while the command was on its way; the daemon has heard so.
@@ -160,11 +164,21 @@ class Instances:
             events += self._enter(hosted, frame)
         return events
 
-    def _enter(self, hosted: Hosted, frame: SubmitFrame) -> Sequence[NodeEvent]:
-        request = frame.command.request
+    def _next_round(self, frame: StageFrame) -> Sequence[NodeEvent]:
+        """What follows goes where the first round went; nowhere, if that was given back, as the daemon hears."""
+        hosted = self._where.get(frame.command.request.id)
+        if hosted is not None and hosted.runner is not None:
+            hosted.runner.stage(frame.command.request.id, frame.tokens)
+        return ()
+
+    def _enter(self, hosted: Hosted, frame: SubmitFrame | StageFrame) -> Sequence[NodeEvent]:
+        request, running = frame.command.request, hosted.running
         try:
             weights = self._adapters.of(frame)
-            cached = hosted.running.submit(request.id, frame.context, frame.sampling, request.tokens_out, weights)
+            if isinstance(frame, StageFrame):
+                cached = running.stage(request.id, frame.tokens, weights)
+            else:
+                cached = running.submit(request.id, frame.context, frame.sampling, request.tokens_out, weights)
         except (CallerError, PlanError) as error:
             del self._where[request.id]
             return self.refuse(request.id, str(error))

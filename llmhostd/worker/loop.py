@@ -6,7 +6,7 @@ from typing import Protocol
 from llmhostd.domain.commands import CancelRequest, RecallRequest
 from llmhostd.domain.node_events import DeviceIdle, NodeAction, NodeEvent
 from llmhostd.domain.reports import NodeMemoryReported
-from llmhostd.engines.frames import DownFrame, LoadFrame, ShutdownFrame, StartFrame, SubmitFrame
+from llmhostd.engines.frames import DownFrame, LoadFrame, ShutdownFrame, StageFrame, StartFrame, SubmitFrame
 from llmhostd.worker.adapters import Adapters
 from llmhostd.worker.budget import Budget
 from llmhostd.worker.executor import Executor
@@ -93,9 +93,9 @@ class DeviceLoop:
             case LoadFrame():
                 self._instances.expect(frame)
                 self._tell(frame.command)
-            case SubmitFrame() if self._instances.waits_for_adapter(frame):
+            case SubmitFrame() | StageFrame() if self._instances.waits_for_adapter(frame):
                 pass
-            case SubmitFrame():
+            case SubmitFrame() | StageFrame():
                 self._submit(frame)
             case CancelRequest() | RecallRequest() if self._instances.withdrawn(frame):
                 pass
@@ -106,7 +106,7 @@ class DeviceLoop:
             case _:
                 self._tell(frame)
 
-    def _submit(self, frame: SubmitFrame, error: str = "") -> None:
+    def _submit(self, frame: SubmitFrame | StageFrame, error: str = "") -> None:
         """Let the mind hear of a request; of one that cannot be computed, the daemon alone."""
         if error:
             self._tell(*self._instances.refuse(frame.command.request.id, error))
