@@ -50,6 +50,8 @@ class ModelSnapshot(Word):
     """How long it would take from now until it can answer, on the node where that is soonest; None: no node is up."""
     last_start_s: float | None = None
     """What its last start took; None: nobody saw one."""
+    base: str = ""
+    """Of an adapter: the model whose weights it shares; `parameters` and `weight_bytes` are then its own."""
     memory_bytes: int | None = None
     """Of its weights' files, what lies in host memory; None: nobody can tell."""
 

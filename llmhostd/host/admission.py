@@ -7,6 +7,8 @@ comes, or hope or time runs out. Best effort is never refused for lateness, nor 
 
 from dataclasses import replace
 
+import msgspec
+
 from llmhostd.compute.deadlines import DeadlinePolicy
 from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.actions import HostAction, Refusal
@@ -44,6 +46,9 @@ class Admission:
         unserved = self._unserved(shape, now)
         if unserved:
             return unserved
+        request = LiveRequest(RequestLoad(shape, tokens_out=shape.tokens_out, deadlines=self._deadlines))
+        if model.spec.adapter is not None:
+            shape = msgspec.structs.replace(shape, adapter=model.spec.adapter.identity)
         request = LiveRequest(RequestLoad(shape, tokens_out=shape.tokens_out, deadlines=self._deadlines))
         model = self._fleet.models[shape.model]
         if self._routing.never_fits(model, request.load, now):
@@ -83,6 +88,7 @@ class Admission:
             request.hope = replace(hope, until_s=until_s)
             self._fleet.waiting.add(request)
             return []
+        self._fleet.close_outdated(model.spec)
         del self._fleet.requests[shape.id]
         return [self._refusal(answer, hope, shape, now)]
 
@@ -99,9 +105,10 @@ class Admission:
     def _unserved(self, shape: RequestShape, now: float) -> list[HostAction]:
         """Refuse what no search for an instance could help."""
         model = self._fleet.models.get(shape.model)
-        if model is None or model.removed:
+        base = self._fleet.models.get(model.spec.served_by) if model else None
+        if model is None or model.removed or base is None or base.removed:
             return [refuse(shape, Refusal.MODEL_BROKEN, f"no model {shape.model} is known", 0.0)]
-        if why := model.unloadable(now):
-            retry_s = 0.0 if model.quarantined else model.broken_until_s - now
+        if why := base.unloadable(now):
+            retry_s = 0.0 if base.quarantined else base.broken_until_s - now
             return [refuse(shape, Refusal.MODEL_BROKEN, why, retry_s)]
         return []

@@ -55,7 +55,8 @@ class Budget:
     def warm_bytes(self, instance: Instance) -> int:
         """What it holds once it is compiled and before it runs."""
         profile = self._fleet.profile_of(instance)
-        return profile.warm_bytes if profile else self._policy.unmeasured_warm_bytes
+        unmeasured_bytes = self._policy.unmeasured_warm_bytes + instance.shape.adapter_bytes
+        return profile.warm_bytes if profile else unmeasured_bytes
 
     def resident_bytes(self, instance: Instance) -> int:
         """What it holds beside KV once it has run."""
@@ -66,9 +67,9 @@ class Budget:
     def measured_bytes(self, instance: Instance) -> int:
         """What a resident instance of its shape holds beside KV, as measured or else estimated."""
         profile = self._fleet.profile_of(instance)
-        return (
-            profile.resident_bytes if profile else int(instance.shape.weight_bytes * self._policy.unmeasured_overhead)
-        )
+        if profile:
+            return profile.resident_bytes
+        return int(instance.shape.weight_bytes * self._policy.unmeasured_overhead) + instance.shape.adapter_bytes
 
     def least_bytes(
         self, instance: Instance, extra: Iterable[RequestLoad] = (), without: Container[RequestId] = ()

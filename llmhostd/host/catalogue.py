@@ -6,6 +6,7 @@ from llmhostd.domain.events import MeasureAsked, ModelAdded, ModelReleased, Mode
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.model import ModelState
 from llmhostd.host.budget import Budget
+from llmhostd.host.families import computes, may_serve
 from llmhostd.host.fleet import Fleet, ModelRecord
 from llmhostd.host.instance import Instance
 from llmhostd.host.recovery import Recovery
@@ -33,10 +34,15 @@ class Catalogue:
         before = self._fleet.models.get(spec.name)
         outputs = before.outputs if before else OutputLengths(self._kv)
         self._fleet.models[spec.name] = ModelRecord(spec, spec.shape.key, outputs)
+        if spec.adapter is not None:
+            return []
         actions: list[HostAction] = []
         for instance in list(self._fleet.instances_of(spec.name)):
-            if instance.shape != spec.shape:
-                actions += self._dismiss(instance, now)
+            if self._fleet.current(instance):
+                continue
+            if may_serve(instance.shape, spec):  # only its room for adapters is another
+                self._wanted[spec.name] = None
+            actions += self._dismiss(instance, now)
         return actions
 
     def removed(self, event: ModelRemoved, now: float) -> list[HostAction]:
@@ -47,6 +53,9 @@ class Catalogue:
         model.removed = True
         self._wanted.pop(event.name, None)
         actions = self._recovery.give_up(event.name, f"{event.name} was removed")
+        if model.spec.adapter is not None:
+            self.forget_removed()
+            return actions
         for instance in list(self._fleet.instances_of(event.name)):
             actions += self._dismiss(instance, now)
         self.forget_removed()
@@ -100,12 +109,13 @@ class Catalogue:
         """Load who is wanted and fits now, in the order of asking."""
         actions: list[HostAction] = []
         for name in list(self._wanted):
-            model = self._fleet.models[name]
-            mine = next(self._fleet.instances_of(name), None)
-            if model.unloadable(now) or (mine is not None and mine.state is not ModelState.COLD):
+            model, mine = self._fleet.models[name], list(self._fleet.instances_of(name))
+            ready = any(one.state is not ModelState.COLD and self._fleet.current(one) for one in mine)
+            if self._fleet.unloadable(model, now) or ready:
                 del self._wanted[name]
                 continue
-            drafts = [self._residency.draft(model, node, now) for node in self._fleet.nodes_free()]
+            nodes = [node for node in self._fleet.nodes_free() if computes(node.spec, model.spec)]
+            drafts = [self._residency.draft(model, node, now) for node in nodes]
             fitting = [draft for draft in drafts if self._budget.shortage_bytes(draft) <= 0]
             if fitting and mine is None:
                 self._fleet.add(fitting[0])
@@ -119,7 +129,7 @@ class Catalogue:
                 del self._fleet.models[name]
 
     def _in_use(self, name: ModelName) -> bool:
-        instance = next(self._fleet.instances_of(name), None)
+        instance = next((one for one in self._fleet.instances.values() if one.model == name), None)
         return instance is not None or any(each.load.shape.model == name for each in self._fleet.requests.values())
 
     def _dismiss(self, instance: Instance, now: float) -> list[HostAction]:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from llmhostd.compute.adapter_turns import room_of
 from llmhostd.compute.estimator import CorrectionPolicy, Estimator, ProfiledEstimator, RoughEstimator
 from llmhostd.compute.prior import PriorPolicy, estimate
 from llmhostd.compute.workload import InstanceLoad, NodeLoad
@@ -16,6 +17,7 @@ from llmhostd.domain.model import ModelShape, ModelSpec
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.reports import NodeMemoryReported
 from llmhostd.domain.start import TierBytes
+from llmhostd.host.families import may_serve, shape_on
 from llmhostd.host.instance import Instance
 from llmhostd.host.request import LiveRequest
 from llmhostd.host.waiting import Waiting
@@ -106,8 +108,29 @@ class Fleet:
         return self.nodes[instance.node_id]
 
     def instances_of(self, model: ModelName) -> Iterator[Instance]:
-        """All of a model's instances, whatever their state."""
-        return (each for each in self.instances.values() if each.model == model)
+        """All of a model's instances, whatever their state; an adapter's are those of its base."""
+        known = self.models.get(model)
+        base = known.spec.served_by if known else model
+        return (each for each in self.instances.values() if each.model == base)
+
+    def current(self, instance: Instance) -> bool:
+        """Whether an instance is what would be loaded for its model now."""
+        model = self.models.get(instance.model)
+        return model is not None and instance.shape == shape_on(self.node_of(instance).spec, model.spec)
+
+    def close_outdated(self, model: ModelSpec) -> None:
+        """Let instances that cannot serve a model take nobody new of its family, and so make room for one that can."""
+        for each in self.instances_of(model.name):
+            each.closed = each.closed or not (self.current(each) or may_serve(each.shape, model))
+
+    def family(self, base: ModelName) -> list[ModelName]:
+        """List the models that a base's instances serve: itself, and its adapters."""
+        return [base, *(name for name, one in self.models.items() if one.spec.adapter and one.spec.served_by == base)]
+
+    def unloadable(self, model: ModelRecord, now: float) -> str:
+        """Why a model, or its base, may not be loaded now; empty when it may."""
+        base = self.models.get(model.spec.served_by)
+        return base.unloadable(now) if base else f"{model.spec.served_by}, its base, is gone"
 
     def instances_on(self, node: NodeRecord) -> Iterator[Instance]:
         """All of a node's instances, in order of loading."""
@@ -155,7 +178,8 @@ class Fleet:
         """Estimate a shape that was never measured there, from those that were, if it may be served on that."""
         if not self._prior.serve_unmeasured:
             return
-        shapes = {one.shape_key: one.spec.shape for one in self.models.values()}
+        hosted = [one.spec.shape for one in self.models.values()]
+        shapes = {one.key: one for shape in hosted for one in (shape, shape.without_room())}
         known = [
             (shapes[shape_key], profile)
             for (shape_key, hardware), profile in self.profiles.items()
@@ -174,15 +198,16 @@ class Fleet:
 
     def draft(self, model: ModelRecord, node: NodeRecord, now: float) -> Instance:
         """Make an instance that does not count until it is added: for asking what if."""
-        name = model.spec.name
-        key = (model.shape_key, node.spec.hardware_key)
+        name, shape = model.spec.served_by, shape_on(node.spec, model.spec)
+        key = (model.shape_key if shape is model.spec.shape else shape.key, node.spec.hardware_key)
         if key not in self.profiles and not any(each.profile_key == key for each in self.instances.values()):
             # What is loaded already without a profile is being measured, and was promised memory for that.
             self._estimate(model.spec.shape, node.spec.hardware_key)
         estimator: Estimator = self._estimators.get(key) or RoughEstimator(model.spec.shape.weight_bytes)
         instance_id = InstanceId(f"{name}@{node.spec.id}#{self._loads_so_far}")
-        load = InstanceLoad(instance_id, estimator, ready_at_s=now, block_tokens=node.spec.block_tokens)
-        return Instance(instance_id, name, node.spec.id, model.spec.shape, key, load, last_used_s=now)
+        room, block_tokens = room_of(shape.adapters), node.spec.block_tokens
+        load = InstanceLoad(instance_id, estimator, ready_at_s=now, block_tokens=block_tokens, room=room)
+        return Instance(instance_id, name, node.spec.id, shape, key, load, last_used_s=now)
 
     def add(self, instance: Instance) -> None:
         """Let a draft count."""

@@ -12,6 +12,7 @@ from llmhostd.compute.workload import RequestLoad
 from llmhostd.consolidation.bin_packing import NEARNESS
 from llmhostd.domain.ids import NodeId
 from llmhostd.host.budget import Budget
+from llmhostd.host.families import computes, may_serve
 from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.forecast import Forecast
 from llmhostd.host.instance import Instance
@@ -79,7 +80,7 @@ class Hopes:
         """Nodes that are being started again. The wait for one is excused, as a cold start is (SLINFER §IX-A)."""
         for node in self._fleet.nodes.values():
             at_s = None if node.up or node.draining else self.back_at_s(node, now)
-            if at_s is None or at_s - now > self._policy.most_restart_s:
+            if at_s is None or at_s - now > self._policy.most_restart_s or not computes(node.spec, model.spec):
                 continue
             if self._budget.never_fits(self._residency.draft(model, node, now), request):
                 continue
@@ -90,6 +91,8 @@ class Hopes:
     def _releases(self, model: ModelRecord, request: RequestLoad, now: float) -> Iterator[Hope]:
         """Nodes that lack memory now, and will have it."""
         for node in self._fleet.nodes_free():
+            if not computes(node.spec, model.spec):
+                continue
             instance = self._instance(model, node, now)
             short_bytes = self._budget.shortage_bytes(instance, request)
             if short_bytes <= 0 or self._fleet.profile_of(instance) is None:
@@ -107,5 +110,5 @@ class Hopes:
     def _instance(self, model: ModelRecord, node: NodeRecord, now: float) -> Instance:
         """Where on a node a request of a model would go."""
         mine = (one for one in self._fleet.instances_of(model.spec.name) if one.node_id == node.spec.id)
-        here = (one for one in mine if one.state in NEARNESS and one.shape == model.spec.shape)
+        here = (one for one in mine if one.state in NEARNESS and may_serve(one.shape, model.spec))
         return next(here, None) or self._residency.draft(model, node, now)

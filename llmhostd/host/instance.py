@@ -74,6 +74,8 @@ class Instance:
     """By an operator, or because its model is gone or changed: unload as soon as it is idle."""
     measuring: str = ""
     """`34/96` while its profile is measured."""
+    closed: bool = False
+    """It takes nobody new: somebody needs what it has no room for, and would not get it while it is here."""
 
     @property
     def loaded(self) -> bool:

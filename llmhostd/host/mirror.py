@@ -24,6 +24,7 @@ def advance(fleet: Fleet, event: IterationReported) -> list[LiveRequest]:
         return []
     instance.last_used_s = max(instance.last_used_s, ended_s)
     finished: list[LiveRequest] = []
+    adapters: list[str] = []
     for row in event.rows:
         if row.finish is not None:
             fleet.left(event.node_id, row.request_id)
@@ -38,9 +39,13 @@ def advance(fleet: Fleet, event: IterationReported) -> list[LiveRequest]:
         if row.tokens:
             load.said(len(row.tokens), ended_s)
             fleet.models[instance.model].crashes_in_a_row = 0
+        if load.shape.adapter:
+            adapters.append(load.shape.adapter)
         if row.finish is not None:
             finished.append(request)
             fleet.models[instance.model].outputs.observe(load.tokens_out)
+    if instance.load.room is not None:
+        instance.load.room = instance.load.room.after(tuple(dict.fromkeys(adapters)))
     return finished
 
 

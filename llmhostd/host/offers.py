@@ -16,6 +16,7 @@ from llmhostd.consolidation.bin_packing import NEARNESS, PackingPolicy, Standing
 from llmhostd.domain.ids import InstanceId, RequestId
 from llmhostd.domain.model import ModelState
 from llmhostd.host.budget import Budget
+from llmhostd.host.families import computes, may_serve
 from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance
 from llmhostd.host.residency import Residency
@@ -87,7 +88,15 @@ class Offers:
         """List a model's instances on some nodes, the one to be filled first before others."""
         names = [node.spec.id for node in nodes if self._open(node, request)]
         mine = [one for one in self.all_of(model, what_if) if one.node_id in names and self._has_slot(one, what_if)]
-        return sorted(mine, key=lambda one: preference(self.standing(one, what_if), self._packing))
+        taking = sorted(mine, key=lambda one: preference(self.standing(one, what_if), self._packing))
+        taking = [one for one in taking if not one.closed]
+        outdated = [one for one in taking if not self._fleet.current(one)]
+        if not outdated:
+            return taking
+        # Whoever is to be loaded anew gets no more than it must, but is better than waiting for a load.
+        current = [one for one in taking if one not in outdated]
+        loaded, coming = [one for one in current if one.loaded], [one for one in current if not one.loaded]
+        return [*loaded, *outdated, *coming]
 
     def drafts(
         self,
@@ -101,10 +110,11 @@ class Offers:
 
         While it is asked what if, a node gets one new instance at most: the next would have to wait for its load.
         """
-        if model.unloadable(now):
+        if self._fleet.unloadable(model, now):
             return []
-        taken = [one.node_id for one in (*self.all_of(model, what_if), *what_if.drafts.values())]
-        free = [node for node in nodes if node.spec.id not in taken and self._open(node, request)]
+        taken = [one.node_id for one in (*self.all_of(model, what_if), *what_if.drafts.values()) if not one.closed]
+        may_compute = [node for node in nodes if computes(node.spec, model.spec)]
+        free = [node for node in may_compute if node.spec.id not in taken and self._open(node, request)]
         drafts = [self._residency.draft(model, node, now) for node in free]
         return sorted((one for one in drafts if self._has_slot(one, what_if)), key=self._fit)
 
@@ -143,9 +153,9 @@ class Offers:
 
     def all_of(self, model: ModelRecord, what_if: WhatIf = AS_IT_IS) -> list[Instance]:
         """All that may take requests of a model, in order of loading."""
-        new = (one for one in what_if.drafts.values() if one.model == model.spec.name)
+        new = (one for one in what_if.drafts.values() if one.model == model.spec.served_by)
         mine = (*self._fleet.instances_of(model.spec.name), *new)
-        return [one for one in mine if one.state in NEARNESS and one.shape == model.spec.shape]
+        return [one for one in mine if one.state in NEARNESS and may_serve(one.shape, model.spec)]
 
     def _open(self, node: NodeRecord, request: RequestLoad) -> bool:
         """Whether a node may take it: not where an earlier stay of it has not ended yet."""

@@ -131,7 +131,7 @@ class Recovery:
             return
         model = self._fleet.models[longest.load.shape.model]
         nearest = self._routing.nearest(model, longest.load, now, self._fleet.nodes_open())
-        if nearest and not model.unloadable(now):
+        if nearest and not self._fleet.unloadable(model, now):
             nearest.kept_for = longest.load.shape.id
 
     def refuse_too_large(self, now: float) -> list[HostAction]:
@@ -145,10 +145,11 @@ class Recovery:
         ]
 
     def give_up(self, model: ModelName, because: str) -> list[HostAction]:
-        """Refuse everybody who waits for a model in a queue of the host."""
+        """Refuse everybody who waits for a model, or an adapter of it, in a queue of the host."""
         return [
             action
-            for request in self._fleet.waiting.of(model)
+            for name in self._fleet.family(model)
+            for request in self._fleet.waiting.of(name)
             for action in self._refuse(request, refuse(request.load.shape, Refusal.MODEL_BROKEN, because, 0.0))
         ]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from llmhostd.compute.workload import RequestLoad
 from llmhostd.host.budget import Budget
 from llmhostd.host.consolidator import Consolidator
+from llmhostd.host.families import computes
 from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance
 from llmhostd.host.offers import Offer, Offers
@@ -109,5 +110,5 @@ class Routing:
     ) -> bool:
         """Whether every node, up or not, or each of some nodes, is too small for a request even if it were empty."""
         looked_at = self._fleet.nodes.values() if nodes is None else nodes
-        drafts = (self._residency.draft(model, node, now) for node in looked_at)
+        drafts = (self._residency.draft(model, node, now) for node in looked_at if computes(node.spec, model.spec))
         return all(self._budget.never_fits(draft, request) for draft in drafts)

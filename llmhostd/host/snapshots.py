@@ -9,6 +9,7 @@ from llmhostd.domain.snapshot import InstanceSnapshot, ModelSnapshot, NodeSnapsh
 from llmhostd.domain.start import StorageTier
 from llmhostd.domain.words import Word
 from llmhostd.host.comeback import Remembered
+from llmhostd.host.families import shape_on
 from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance
 from llmhostd.host.mirror import RECENT_S
@@ -86,20 +87,23 @@ def _model(fleet: Fleet, model: ModelRecord, estimated_start_s: float | None) ->
     shape = model.spec.shape
     states = [each.state for each in fleet.instances_of(model.spec.name)]
     state = min(states, key=NEAREST_FIRST.index, default=ModelState.COLD)
-    keys = [(model.shape_key, node.spec.hardware_key) for node in fleet.nodes.values()]
+    adapter, base = model.spec.adapter, fleet.models.get(model.spec.served_by, model)
+    loaded = [(shape_on(node.spec, model.spec), node.spec.hardware_key) for node in fleet.nodes.values()]
+    keys = [(model.shape_key if one is shape else one.key, hardware) for one, hardware in loaded]
     return ModelSnapshot(
         name=model.spec.name,
         family=shape.architecture.family,
-        parameters=parameter_count(shape.architecture),
+        parameters=adapter.parameters if adapter else parameter_count(shape.architecture),
         weights=shape.weights,
         compute=shape.compute,
         kv=shape.kv,
-        weight_bytes=shape.weight_bytes,
+        weight_bytes=adapter.bytes if adapter else shape.weight_bytes,
         max_context_tokens=shape.architecture.max_context_tokens,
         slo=model.spec.slo,
-        state=ModelState.QUARANTINED if model.quarantined else state,
+        state=ModelState.QUARANTINED if base.quarantined else state,
         profiled=any(key in fleet.profiles and fleet.profiles[key].measured for key in keys),
-        because=model.quarantined or model.broken,
+        because=base.quarantined or base.broken,
+        base=adapter.base if adapter else "",
         estimated_start_s=estimated_start_s,
         last_start_s=model.last_start_s,
         memory_bytes=model.lies.memory_bytes if model.lies else None,
