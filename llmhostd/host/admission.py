@@ -46,7 +46,7 @@ class Admission:
         unserved = self._unserved(shape, now)
         if unserved:
             return unserved
-        request = LiveRequest(RequestLoad(shape, tokens_out=shape.tokens_out, deadlines=self._deadlines))
+        model = self._fleet.models[shape.model]
         if model.spec.adapter is not None:
             shape = msgspec.structs.replace(shape, adapter=model.spec.adapter.identity)
         request = LiveRequest(RequestLoad(shape, tokens_out=shape.tokens_out, deadlines=self._deadlines))

@@ -117,7 +117,7 @@ class Catalogue:
             nodes = [node for node in self._fleet.nodes_free() if computes(node.spec, model.spec)]
             drafts = [self._residency.draft(model, node, now) for node in nodes]
             fitting = [draft for draft in drafts if self._budget.shortage_bytes(draft) <= 0]
-            if fitting and mine is None:
+            if fitting and not mine:
                 self._fleet.add(fitting[0])
                 actions += self._residency.settle(fitting[0], now, f"{name} is to be warm before anybody asks")
         return actions

@@ -202,8 +202,8 @@ class Fleet:
         key = (model.shape_key if shape is model.spec.shape else shape.key, node.spec.hardware_key)
         if key not in self.profiles and not any(each.profile_key == key for each in self.instances.values()):
             # What is loaded already without a profile is being measured, and was promised memory for that.
-            self._estimate(model.spec.shape, node.spec.hardware_key)
-        estimator: Estimator = self._estimators.get(key) or RoughEstimator(model.spec.shape.weight_bytes)
+            self._estimate(shape, node.spec.hardware_key)
+        estimator: Estimator = self._estimators.get(key) or RoughEstimator(shape.weight_bytes)
         instance_id = InstanceId(f"{name}@{node.spec.id}#{self._loads_so_far}")
         room, block_tokens = room_of(shape.adapters), node.spec.block_tokens
         load = InstanceLoad(instance_id, estimator, ready_at_s=now, block_tokens=block_tokens, room=room)
