@@ -50,7 +50,6 @@ class Admission:
         if model.spec.adapter is not None:
             shape = msgspec.structs.replace(shape, adapter=model.spec.adapter.identity)
         request = LiveRequest(RequestLoad(shape, tokens_out=shape.tokens_out, deadlines=self._deadlines))
-        model = self._fleet.models[shape.model]
         if self._routing.never_fits(model, request.load, now):
             return [too_large(shape)]
         if not request.load.latency_sensitive:
@@ -88,8 +87,8 @@ class Admission:
             request.hope = replace(hope, until_s=until_s)
             self._fleet.waiting.add(request)
             return []
-        self._fleet.close_outdated(model.spec)
         del self._fleet.requests[shape.id]
+        self._fleet.close_outdated(model.spec)
         return [self._refusal(answer, hope, shape, now)]
 
     def _refusal(self, answer: Answer, hope: Hope | None, shape: RequestShape, now: float) -> HostAction:
