@@ -59,14 +59,22 @@ class Pending:
 
 
 def plan_load(
-    shape: ModelShape, key: ShapeKey, lies: TierBytes, rates: StartRates, known: Profile | None, queue_s: float = 0.0
+    shape: ModelShape,
+    key: ShapeKey,
+    lies: TierBytes,
+    rates: StartRates,
+    known: Profile | None,
+    *,
+    queue_s: float = 0.0,
+    beside: bool = False,
 ) -> LoadPlan:
     """Foretell a start. `key`: the shape's; `lies`: where its weights lie; `known`: its profile there, if any.
 
+    `queue_s`: until its turn comes; `beside`: others compute while it loads.
     Of the shape what was seen, else what was measured; of others what was seen, else estimated; else the settings.
     """
     tier, pack_s = slowest(lies), _pack_s(shape, key, rates, known)
-    rest_s = rates.rest_s(key, tier)
+    rest_s = rates.rest_s(key, tier, beside=beside)
     if rest_s is None and known is not None and known.measured:
         return LoadPlan(queue_s, 0.0, known.load_s, pack_s, tier)
     rest_s = rates.rest_of_others_s(shape) if rest_s is None else rest_s
@@ -74,7 +82,7 @@ def plan_load(
         return LoadPlan(queue_s, 0.0, known.load_s, pack_s, tier)
     if rest_s is None:
         rest_s = shape.architecture.layers * rates.policy.build_layer_s
-    return LoadPlan(queue_s, rates.read_s(lies), rest_s, pack_s, tier)
+    return LoadPlan(queue_s, rates.read_s(lies, beside=beside), rest_s, pack_s, tier)
 
 
 def queue_s(before: Iterable[Pending], now: float) -> float:

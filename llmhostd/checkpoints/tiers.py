@@ -1,8 +1,9 @@
 """How fast do weights come from each tier, and how long does the rest of a start take, going by what was seen?
 
 ServerlessLLM §6.1: bandwidths are monitored, not configured, and of a pipeline the slowest tier counts. Each figure is
-the median of the latest observations, so that one load beside a busy neighbour or a disk's hiccup changes nothing, and
-a change of the machine shows after half a window.
+the median of the latest observations, so that a hiccup changes nothing, and a change of the machine shows after half a
+window. On CPUs a load shares cores with those who compute, so what was seen beside them is kept apart (`beside`); where
+one of both was never seen, the other stands in.
 """
 
 from collections import deque
@@ -57,10 +58,10 @@ class Windows:
         """Add an observation; the oldest goes when there are too many."""
         self._values.setdefault(key, deque(maxlen=self._size)).append(value)
 
-    def median(self, key: Hashable) -> float | None:
-        """None: never observed."""
-        values = self._values.get(key)
-        return median(values) if values else None
+    def median(self, *keys: Hashable) -> float | None:
+        """The median of the first of these figures that was ever observed; None: none of them was."""
+        found = (self._values[key] for key in keys if key in self._values)
+        return next((median(values) for values in found), None)
 
 
 @dataclass(slots=True)
@@ -81,33 +82,34 @@ class StartRates:
         self._learn_bandwidth(seen)
         tier = slowest(seen.came_from)
         if seen.load_s > 0.0:
-            read_s = seen.read_s or self.read_s(seen.came_from)
+            read_s = seen.read_s or self.read_s(seen.came_from, beside=seen.beside)
             rest_s = max(seen.load_s - read_s, 0.0)
-            self._rests.observe((seen.shape_key, tier), rest_s)
+            self._rests.observe((seen.shape_key, tier, seen.beside), rest_s)
             self._rests.observe(seen.weights, rest_s / max(seen.layers, 1))
         if seen.pack_s is not None:
-            self._packs.observe(seen.shape_key, seen.pack_s)
+            self._packs.observe((seen.shape_key, seen.packed_beside), seen.pack_s)
             self._packs.observe(seen.weights, seen.pack_s / max(seen.weight_bytes, 1))
 
-    def bytes_per_s(self, tier: StorageTier) -> float:
+    def bytes_per_s(self, tier: StorageTier, *, beside: bool = False) -> float:
         """How fast weights come from a tier: as its slowest part on the way lets them."""
-        return min(self._tiers.median(each) or self._unseen_bytes_per_s(each) for each in _PASSES[tier])
+        seen = ((each, self._tiers.median((each, beside), (each, not beside))) for each in _PASSES[tier])
+        return min(self._unseen_bytes_per_s(each) if pace is None else pace for each, pace in seen)
 
-    def read_s(self, lies: TierBytes) -> float:
+    def read_s(self, lies: TierBytes, *, beside: bool = False) -> float:
         """How long it takes to bring weights in that lie so."""
-        return sum(lies.of(tier) / self.bytes_per_s(tier) for tier in StorageTier if lies.of(tier))
+        return sum(lies.of(tier) / self.bytes_per_s(tier, beside=beside) for tier in StorageTier if lies.of(tier))
 
-    def rest_s(self, key: ShapeKey, tier: StorageTier) -> float | None:
+    def rest_s(self, key: ShapeKey, tier: StorageTier, *, beside: bool = False) -> float | None:
         """How long loads of a shape go on after their last byte came in from a tier; None: none was seen.
 
         Those from another tier tell nearly the same, where there was none from this one.
         """
-        seen = (self._rests.median((key, each)) for each in (tier, *StorageTier))
-        return next((rest_s for rest_s in seen if rest_s is not None), None)
+        tiers = (tier, *StorageTier)
+        return self._rests.median(*((key, each, near) for near in (beside, not beside) for each in tiers))
 
-    def pack_s(self, key: ShapeKey) -> float | None:
+    def pack_s(self, key: ShapeKey, *, beside: bool = False) -> float | None:
         """How much longer first iterations of a shape take than others do; None: none was seen."""
-        return self._packs.median(key)
+        return self._packs.median((key, beside), (key, not beside))
 
     def rest_of_others_s(self, shape: ModelShape) -> float | None:
         """What loads of other shapes in the same weight format suggest, by layers; None: none was seen."""
@@ -125,9 +127,10 @@ class StartRates:
         tier = slowest(lay)
         if lay.of(tier) < _TELLING_SHARE * total_bytes:
             return
-        beside_s = 0.0 if tier is StorageTier.MEMORY else lay.memory_bytes / self.bytes_per_s(StorageTier.MEMORY)
-        if beside_s < seen.read_s:
-            self._tiers.observe(tier, lay.of(tier) / (seen.read_s - beside_s))
+        nearer = TierBytes() if tier is StorageTier.MEMORY else TierBytes(memory_bytes=lay.memory_bytes)
+        nearer_s = self.read_s(nearer, beside=seen.beside)
+        if nearer_s < seen.read_s:
+            self._tiers.observe((tier, seen.beside), lay.of(tier) / (seen.read_s - nearer_s))
 
     def _unseen_bytes_per_s(self, tier: StorageTier) -> float:
         policy = self.policy

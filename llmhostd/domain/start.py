@@ -55,8 +55,12 @@ class StartSeen(Word):
     """Until its last byte was in memory; overlaps with what follows. 0 when the engine does not say."""
     load_s: float = 0.0
     """From its turn to warm: read, build and compile. 0: it was warm already."""
+    beside: bool = False
+    """Whether others computed on the node for a good part of its load."""
     pack_s: float | None = None
     """What its first iteration took beyond its own work; None: nobody waited for one."""
+    packed_beside: bool = False
+    """Whether another one loaded meanwhile."""
     estimated_s: float | None = None
     """What was foretold for queue, load and, if somebody waited, packing; None: it was no start, but a rest's end."""
 

@@ -94,7 +94,7 @@ class HostMind:
         Raises OperatorError for a profile that is not two full grids; nothing has changed then.
         """
         actions = self._answers[type(event)](event, now)
-        if isinstance(event, reports.InstanceReported | reports.LoadFailed):
+        if isinstance(event, reports.InstanceReported | reports.LoadFailed | reports.NodeDown):
             self.starts.follow(self.fleet.nodes[event.node_id], now)
         return actions + self._let_go_on(now, getattr(event, "node_id", None)) if _frees(event) else actions
 
@@ -146,8 +146,7 @@ class HostMind:
     def _iterated(self, event: reports.IterationReported, now: float) -> list[HostAction]:
         instance = self.fleet.instances.get(event.instance_id)
         actions: list[HostAction] = []
-        if instance is not None:
-            self.starts.ran_first(instance, event)
+        self.starts.computed(instance, event)
         if instance is not None and self.residency.ran(instance, event, now):
             actions += self.residency.settle(instance, now, f"{instance.id} runs")
         finished = mirror.advance(self.fleet, event)

@@ -29,6 +29,8 @@ class Start:
     """Where its weights were taken to lie."""
     began_s: float | None = None
     """When its turn came; None: others load before it."""
+    computed_s: float = 0.0
+    """For how long others computed on its node since then."""
     own_s: float = 0.0
     """What its first iteration was to take for its own work."""
     seen: StartSeen | None = None

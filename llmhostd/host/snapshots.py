@@ -34,11 +34,11 @@ class MindSnapshot(Word):
 
 def snapshot(fleet: Fleet, starts: Starts, awaited: Sequence[Remembered], now: float) -> MindSnapshot:
     """Look at all of it; changes nothing."""
-    queued_s = {node.spec.id: starts.queued_s(node, now) for node in fleet.nodes_open()}
+    crowds = {node.spec.id: starts.crowd(node, now) for node in fleet.nodes_open()}
     requests = [_request(fleet, each, now) for each in fleet.requests.values()]
     return MindSnapshot(
         nodes=tuple(_node(fleet, starts, each, now) for each in fleet.nodes.values()),
-        models=tuple(_model(fleet, each, starts.soonest_s(each, now, queued_s)) for each in fleet.models.values()),
+        models=tuple(_model(fleet, each, starts.soonest_s(each, now, crowds)) for each in fleet.models.values()),
         instances=tuple(_instance(each, now) for each in fleet.instances.values()),
         requests=tuple(sorted(requests, key=lambda each: each.headroom_s)),
         awaited=tuple(

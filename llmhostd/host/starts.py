@@ -6,6 +6,7 @@ loads and first iterations is learned from, and told, so that the next run of th
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from statistics import median
 
 from msgspec.structs import replace
@@ -21,8 +22,22 @@ from llmhostd.domain.start import StartSeen, TierBytes
 from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord, ProfileKey
 from llmhostd.host.instance import Instance, Start
 
+_GOOD_PART = 0.25
+"""A load was beside others that computed for this part of it."""
 LAST_STARTS = 10
 """The error of estimates is told over so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """What a load has before it and beside it on its node."""
+
+    queue_s: float
+    computes: bool
+    """Others will compute while it loads."""
+
+
+_ALONE = Crowd(0.0, computes=False)
 
 
 class Starts:
@@ -33,6 +48,8 @@ class Starts:
         self._policy = policy
         self._rates: dict[HardwareKey, StartRates] = {}
         self._errors: dict[HardwareKey, deque[float]] = {}
+        self._turn: dict[NodeId, Start] = {}
+        """What loads now on each node."""
 
     def rates(self, hardware_key: HardwareKey) -> StartRates:
         """What nodes of one kind were seen to do."""
@@ -40,41 +57,44 @@ class Starts:
             self._rates[hardware_key] = StartRates(self._policy)
         return self._rates[hardware_key]
 
-    def plan(self, instance: Instance, queued_s: float = 0.0, lies: TierBytes | None = None) -> LoadPlan:
-        """Foretell a start that waits for `queued_s` at first. `lies`: where its weights do; None: where they are."""
-        return self._plan(instance.shape, instance.profile_key, lies or self._lies(instance), queued_s)
+    def plan(self, instance: Instance) -> LoadPlan:
+        """Foretell a start with nobody before it and nobody beside it."""
+        return self._plan(instance.shape, instance.profile_key, self._lies(instance), _ALONE)
 
-    def queued_s(self, node: NodeRecord, now: float) -> float:
-        """How long a load that was ordered on a node now would wait for those before it."""
-        return queue_s(_pending(self._queue(node)), now)
+    def crowd(self, node: NodeRecord, now: float) -> "Crowd":
+        """What a load that was ordered on a node now would have before it and beside it."""
+        return self._crowd(node, self._queue(node), now)
 
     def order(self, instance: Instance, now: float) -> None:
         """Foretell when an instance that is to be loaded, or loaded again, can run; it is followed from now on."""
-        before = [one for one in self._queue(self._fleet.node_of(instance)) if one is not instance]
-        plan = self.plan(instance, queue_s(_pending(before), now))
+        node = self._fleet.node_of(instance)
+        crowd = self._crowd(node, [one for one in self._queue(node) if one is not instance], now)
+        plan = self._plan(instance.shape, instance.profile_key, self._lies(instance), crowd)
         instance.start = Start(now, plan, self._lies(instance), foretold_s=plan.start_s)
         instance.load.ready_at_s, instance.load.first_run_s = now + plan.warm_s, plan.pack_s
 
     def follow(self, node: NodeRecord, now: float) -> None:
         """Note whose turn it is on a node, and when each of those that wait will be loaded."""
         queue = self._queue(node)
-        if queue and queue[0].state is ModelState.LOADING and queue[0].start and queue[0].start.began_s is None:
-            queue[0].start.began_s = now
+        self._turn.pop(node.spec.id, None)
+        if queue and queue[0].state is ModelState.LOADING and queue[0].start:
+            first = self._turn[node.spec.id] = queue[0].start
+            first.began_s = now if first.began_s is None else first.began_s
         for place, one in enumerate(queue):
             if self._fleet.profile_of(one) is not None:
                 one.load.ready_at_s = now + queue_s(_pending(queue[: place + 1]), now)
 
-    def soonest_s(self, model: ModelRecord, now: float, queued_s: Mapping[NodeId, float]) -> float | None:
+    def soonest_s(self, model: ModelRecord, now: float, crowds: Mapping[NodeId, "Crowd"]) -> float | None:
         """How long it takes from now until a model can answer at its usual pace; None: nobody could start it.
 
-        `queued_s`: how long a load would wait on each node that is open.
+        `crowds`: of each node that is open.
         """
         mine = [self._here_s(one, now) for one in self._fleet.instances_of(model.spec.name)]
         if mine:
             return min(mine)
         shape, lies = model.spec.shape, model.lies or _on_disk(model.spec.shape)
-        keys = ((waits_s, self._fleet.nodes[node_id].spec.hardware_key) for node_id, waits_s in queued_s.items())
-        plans = (self._plan(shape, (model.shape_key, key), lies, waits_s) for waits_s, key in keys)
+        keys = ((crowd, self._fleet.nodes[node_id].spec.hardware_key) for node_id, crowd in crowds.items())
+        plans = (self._plan(shape, (model.shape_key, key), lies, crowd) for crowd, key in keys)
         return min((plan.start_s for plan in plans), default=None)
 
     def _here_s(self, instance: Instance, now: float) -> float:
@@ -93,7 +113,8 @@ class Starts:
         stages, lay = event.stages or LoadStages(), start.lies if start else TierBytes()
         if stages.read_bytes:
             lay = TierBytes(memory_bytes=stages.read_bytes - stages.disk_bytes, disk_bytes=stages.disk_bytes)
-        seen = replace(_nothing_of(instance), came_from=lay, read_s=stages.read_s, load_s=event.took_s)
+        beside = start is not None and start.computed_s > _GOOD_PART * event.took_s
+        seen = replace(_nothing_of(instance), came_from=lay, read_s=stages.read_s, load_s=event.took_s, beside=beside)
         if start is None or instance.resting:
             return self._ended(instance, seen, f"built again in {event.took_s:.2f} s")
         seen = replace(seen, queue_s=max(now - start.ordered_s - event.took_s, 0.0))
@@ -102,9 +123,12 @@ class Starts:
             return []
         return self._started(instance, start, replace(seen, estimated_s=start.plan.warm_s))
 
-    def ran_first(self, instance: Instance, event: IterationReported) -> None:
-        """Hear of an iteration of a warm instance, its first: what that was to take for its own work."""
-        if instance.start is not None and instance.state is ModelState.WARM:
+    def computed(self, instance: Instance | None, event: IterationReported) -> None:
+        """Hear of an iteration: of a warm instance's first one what it was to take for its own work."""
+        loading = self._turn.get(event.node_id)
+        if loading is not None:
+            loading.computed_s += event.duration_s
+        if instance is not None and instance.start is not None and instance.state is ModelState.WARM:
             instance.start.own_s = max(event.predicted_s - instance.load.first_run_s, 0.0)
 
     def packed(self, instance: Instance, event: InstanceReported) -> list[HostAction]:
@@ -114,10 +138,13 @@ class Starts:
             return []
         pack_s = max(event.first_run_s - start.own_s, 0.0)
         seen, start.seen = start.seen, None
+        beside = instance.node_id in self._turn
         if seen is None:
-            packed = replace(_nothing_of(instance), pack_s=pack_s)
+            packed = replace(_nothing_of(instance), pack_s=pack_s, packed_beside=beside)
             return self._ended(instance, packed, f"packed in {pack_s:.2f} s")
-        return self._started(instance, start, replace(seen, pack_s=pack_s, estimated_s=start.plan.start_s))
+        return self._started(
+            instance, start, replace(seen, pack_s=pack_s, packed_beside=beside, estimated_s=start.plan.start_s)
+        )
 
     def located(self, event: WeightsLocated, now: float) -> list[HostAction]:  # noqa: ARG002 - as other answers
         """Know where a model's weights lie now."""
@@ -142,8 +169,14 @@ class Starts:
         model = self._fleet.models.get(instance.model)
         return model.lies if model and model.lies else _on_disk(instance.shape)
 
-    def _plan(self, shape: ModelShape, key: ProfileKey, lies: TierBytes, queued_s: float) -> LoadPlan:
-        return plan_load(shape, key[0], lies, self.rates(key[1]), self._fleet.profiles.get(key), queued_s)
+    def _plan(self, shape: ModelShape, key: ProfileKey, lies: TierBytes, crowd: "Crowd") -> LoadPlan:
+        known = self._fleet.profiles.get(key)
+        return plan_load(shape, key[0], lies, self.rates(key[1]), known, queue_s=crowd.queue_s, beside=crowd.computes)
+
+    def _crowd(self, node: NodeRecord, before: list[Instance], now: float) -> "Crowd":
+        """Those who run go on to; those who load before will have begun to."""
+        computes = any(one.load.requests for one in self._fleet.instances_on(node) if one.loaded)
+        return Crowd(queue_s(_pending(before), now), computes or any(one.load.requests for one in before))
 
     def _queue(self, node: NodeRecord) -> list[Instance]:
         """Who is loaded now or will be, in the order in which the node takes them (`node.lifecycle`)."""
