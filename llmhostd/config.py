@@ -63,6 +63,10 @@ class DaemonPolicy:
     for."""
     usage_flush_s: float = 30.0
     """Usage counters are written to disk this often; a power cut loses no more."""
+    load_again: bool = True
+    """Load again what was loaded when the daemon ended, last used first, while nobody is served."""
+    placement_flush_s: float = 2.0
+    """What is loaded where is written to disk this often, if it changed."""
 
 
 @dataclass(frozen=True, slots=True)

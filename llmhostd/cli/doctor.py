@@ -19,22 +19,28 @@ from llmhostd.cli.checks import (
     check_port,
     check_state,
     good,
+    slow,
 )
 from llmhostd.cli.daemon_client import config_of, daemon_if_running, state_dir_of
 from llmhostd.cli.engine_checks import check_engines
 from llmhostd.cli.node_checks import check_nodes
+from llmhostd.cli.ps import start_line
 from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import console
 from llmhostd.config import find_config
 from llmhostd.daemon.node_defaults import look_at
 from llmhostd.daemon.nodes import NodeLayout, node_layout
+from llmhostd.daemon.returning import end_of
 from llmhostd.devices.acceleration import Acceleration
 from llmhostd.devices.probe import CpuFacts
 from llmhostd.domain.errors import LlmhostdError
 from llmhostd.domain.model import ModelState
-from llmhostd.domain.snapshot import ModelSnapshot
+from llmhostd.domain.snapshot import HostSnapshot, ModelSnapshot, NodeSnapshot
 from llmhostd.domain.words import Word
+from llmhostd.state.last_run import last_run
 
+FAIR_ERROR = 0.25
+"""Estimates of start times that are off by more than this, at the median, say that something disturbs loads."""
 MARKS = {Mark.GOOD: "[green]✓[/]", Mark.SLOW: "[yellow]![/]", Mark.BROKEN: "[bold red]✗[/]"}
 
 
@@ -106,14 +112,34 @@ def examine_daemon(place: Place) -> tuple[list[Finding], bool]:
     try:
         with daemon_if_running(place) as daemon:
             if daemon is None:
-                return [good("daemon", "none is running: `llmhostd serve` starts one.")], False
+                none = good("daemon", "none is running: `llmhostd serve` starts one.")
+                return [none, *_last_run(end_of(last_run(state_dir_of(place))))], False
             models = daemon.get("/api/v1/models", tuple[ModelSnapshot, ...])
+            nodes = daemon.get("/api/v1/nodes", tuple[NodeSnapshot, ...])
+            host = daemon.get("/api/v1/host", HostSnapshot)
     except LlmhostdError as error:
         return [broken("daemon", f"{error}.")], True
-    findings = [good("daemon", f"runs on {daemon.where} with {len(models)} model(s).")]
+    findings = [
+        good("daemon", f"runs on {daemon.where} with {len(models)} model(s)."),
+        *_last_run(host.last_run, host.returned),
+    ]
+    findings += [_foretold(one) for one in nodes if one.start_error is not None]
     findings += [
         broken("model", f"{one.name} is quarantined: {one.because}. `llmhostd models release {one.name}` tries again.")
         for one in models
         if one.state is ModelState.QUARANTINED
     ]
     return findings, True
+
+
+def _foretold(one: NodeSnapshot) -> Finding:
+    """Whether estimates of start times can be believed: admission, placement and Retry-After go by them."""
+    return (good if (one.start_error or 0.0) <= FAIR_ERROR else slow)("starts", f"{start_line(one)}.")
+
+
+def _last_run(ended: str, goes_on: str = "") -> Iterator[Finding]:
+    """How the run before ended, and what of it goes on."""
+    if ended:
+        yield slow("last run", f"{ended}.")
+    if goes_on:
+        yield good("last run", f"{goes_on}.")

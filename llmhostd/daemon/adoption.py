@@ -15,6 +15,7 @@ from llmhostd.api.errors import problem_of
 from llmhostd.api.respond import whole_body
 from llmhostd.api.service import Endpoint, RefusedError
 from llmhostd.daemon.answer import Answer
+from llmhostd.daemon.decisions import DecisionFeed
 from llmhostd.daemon.shelf import Shelf
 from llmhostd.daemon.submission import Submission
 from llmhostd.domain.actions import Refusal
@@ -29,9 +30,10 @@ _RETRY_S = 1.0
 class Adoption:
     """Takes up what was cut off."""
 
-    def __init__(self, shelf: Shelf, submission: Submission) -> None:
+    def __init__(self, shelf: Shelf, submission: Submission, feed: DecisionFeed) -> None:
         self._shelf = shelf
         self._submission = submission
+        self._feed = feed
         self._finishing: set[asyncio.Task[None]] = set()
 
     async def take_up(self, call_ids: list[str]) -> None:
@@ -78,5 +80,7 @@ class Adoption:
         if self._shelf.stopped:  # not over: the next run takes it up again
             return
         problem = problem_of(error)
-        log.warning("best effort: %s of an earlier run ended: %s", call_id, problem.body.error.message)
+        because = f"it was cut off by the end of an earlier run, and cannot go on: {problem.body.error.message}"
+        log.warning("best effort: %s: %s", call_id, because)
+        self._feed.note("BestEffortLost", call_id, because)
         self._shelf.end(call_id, problem.status, msgspec.json.encode(problem.body))

@@ -16,9 +16,11 @@ from llmhostd.daemon.measurements import Measurements
 from llmhostd.daemon.mind import MakeMind, Mind
 from llmhostd.daemon.models import Models
 from llmhostd.daemon.nodes import NodeLayout, has_bf16
+from llmhostd.daemon.placements import Placements
 from llmhostd.daemon.records import Records
 from llmhostd.daemon.reports import Reports
 from llmhostd.daemon.requests import LiveRequests
+from llmhostd.daemon.returning import Return
 from llmhostd.daemon.service import Daemon
 from llmhostd.daemon.shelf import Shelf
 from llmhostd.daemon.submission import Submission
@@ -32,6 +34,7 @@ from llmhostd.engines.frames import StartFrame
 from llmhostd.engines.supervisor import WorkerSupervisor
 from llmhostd.host.core import HostMind
 from llmhostd.state.journal import MadeWith
+from llmhostd.state.last_run import RunNote
 from llmhostd.text.cache import TokenizerCache
 from llmhostd.text.template_process import TemplateProcess
 
@@ -47,6 +50,9 @@ class Parts:
     models: Models
     measurements: Measurements
     records: Records
+    note: RunNote
+    returned: Return
+    placements: Placements
     texts: Texts
     requests: LiveRequests
     shelf: Shelf
@@ -70,7 +76,8 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
     records = Records(state_dir)
     metrics = RequestMetrics()
     tally = Tally(metrics, records.usage)
-    requests = LiveRequests(tally)
+    note = RunNote(state_dir)
+    requests = LiveRequests(tally, note)
     feed = DecisionFeed(config.http.max_event_streams)
     models = Models(config.slo, config.precision, bf16_hardware=has_bf16())
     process = TemplateProcess(config.templates)
@@ -97,14 +104,17 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
             machine_memory=config.machine_memory,
         )
         workers[spec.id] = WorkerSupervisor(start, reports.hear, config.supervision)
+    returned = Return(note.last, load_again=config.daemon.load_again)
+    placements = Placements(mind, records, note, config.daemon.placement_flush_s)
     shelf = Shelf(records, config.flex)
     whereabouts = Whereabouts(models, loop)
     submission = Submission(models, texts, whereabouts, requests, loop, shelf, config.http.max_live_requests)
     service = Daemon(
         nodes=nodes, mind=mind, loop=loop, models=models, records=records, texts=texts, feed=feed, tally=tally,
-        measurements=measurements, submission=submission, shelf=shelf, left_out=layout.excluded,
+        measurements=measurements, submission=submission, shelf=shelf, returned=returned,
+        left_out=layout.excluded,
     )  # fmt: skip
     return Parts(
-        config, nodes, listeners, workers, models, measurements, records, texts, requests, shelf, submission, feed,
-        metrics, reports, journaling, loop, whereabouts, service,
+        config, nodes, listeners, workers, models, measurements, records, note, returned, placements, texts, requests,
+        shelf, submission, feed, metrics, reports, journaling, loop, whereabouts, service,
     )  # fmt: skip

@@ -88,20 +88,21 @@ class DecisionFeed:
             if told.started_s - self._sampled_s.get(told.node_id, -1.0) < _SAMPLE_S:
                 return
             self._sampled_s[told.node_id] = told.started_s
+        kind, subject = type(told).__name__, _subject(told)
+        because = told.error if isinstance(told, LoadFailed | RequestFailed) else told.because
+        self.note(kind, subject, because, getattr(told, "node_id", None))
+        level = logging.DEBUG if isinstance(told, _ROUTINE) else logging.INFO
+        log.log(level, "%s %s: %s", kind, subject, because)
+
+    def note(self, kind: str, subject: str, because: str, node_id: NodeId | None = None) -> None:
+        """Tell followers what no mind decided."""
         decision = Decision(
-            sequence=self._next,
-            at_unix_s=time.time(),
-            kind=type(told).__name__,
-            subject=_subject(told),
-            node_id=getattr(told, "node_id", None),
-            because=told.error if isinstance(told, LoadFailed | RequestFailed) else told.because,
+            sequence=self._next, at_unix_s=time.time(), kind=kind, subject=subject, node_id=node_id, because=because
         )
         self._next += 1
         self.recent.append(decision)
         for follower in self.followers:
             follower.put(decision)
-        level = logging.DEBUG if isinstance(told, _ROUTINE) else logging.INFO
-        log.log(level, "%s %s: %s", decision.kind, decision.subject, decision.because)
 
 
 def _subject(told: Told) -> str:

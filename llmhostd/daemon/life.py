@@ -55,6 +55,8 @@ async def _live(config: Config, layout: NodeLayout, state_dir: Path, make_mind: 
     try:
         introduce(parts)
         cut_off = await parts.shelf.waiting()  # before anybody can add to it
+        parts.returned.say(parts.placements.awaited(), len(cut_off), parts.feed)
+        parts.note.begin()
         server = await asyncio.to_thread(_make_server, parts)
         running += [
             asyncio.create_task(server.listen()),
@@ -63,6 +65,7 @@ async def _live(config: Config, layout: NodeLayout, state_dir: Path, make_mind: 
             asyncio.create_task(parts.journaling.flush_often()),
             asyncio.create_task(parts.whereabouts.look_often()),
             asyncio.create_task(parts.shelf.save_often()),
+            asyncio.create_task(parts.placements.save_often()),
             asyncio.create_task(_feed_watchdog(notifier)),
         ]
         for begun in (server.listening, parts.reports.node_up):
@@ -80,13 +83,14 @@ async def _live(config: Config, layout: NodeLayout, state_dir: Path, make_mind: 
 
 def introduce(parts: Parts) -> None:
     """Tell the mind what earlier runs left. Raises OperatorError for a setting that no model can have."""
-    models, profiles = parts.records.load()
+    models, profiles, placements = parts.records.load()
     _introduce_starts(parts)
     known = _introduce_models(parts, models) | _introduce_profiles(parts, profiles)
     if parts.config.daemon.profile_at_start:
         for spec in parts.models:
             if spec.shape.key not in known:
                 parts.loop.hear(WarmUpAsked(name=spec.name))
+    parts.returned.load_again(placements, parts.loop)
 
 
 def _introduce_models(parts: Parts, models: Sequence[RegisteredModel]) -> set[ShapeKey]:
@@ -148,7 +152,7 @@ async def _go_on(parts: Parts, cut_off: list[str]) -> None:
     """Take up the best-effort calls that the end of an earlier run cut off."""
     from llmhostd.daemon.adoption import Adoption
 
-    await Adoption(parts.shelf, parts.submission).take_up(cut_off)
+    await Adoption(parts.shelf, parts.submission, parts.feed).take_up(cut_off)
 
 
 async def _drain(parts: Parts, notifier: Notifier, hurry: asyncio.Event) -> None:
@@ -164,6 +168,8 @@ async def _drain(parts: Parts, notifier: Notifier, hurry: asyncio.Event) -> None
     for one in waits:
         one.cancel()
     parts.shelf.stop()
+    parts.placements.save()
+    parts.note.stopped()
     parts.requests.fail_all("the daemon stops")
     parts.feed.close()
 
@@ -179,6 +185,7 @@ async def _end(parts: Parts, running: Running) -> None:
     parts.texts.close()
     parts.records.close()
     parts.journaling.close()
+    parts.note.close()
 
 
 async def _until(running: Running, *events: asyncio.Event) -> None:

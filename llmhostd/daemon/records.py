@@ -20,6 +20,7 @@ from llmhostd.domain.start import StartSeen
 from llmhostd.state.database import open_database
 from llmhostd.state.flex import FlexTable
 from llmhostd.state.models import ModelTable, RegisteredModel
+from llmhostd.state.placements import Placement, PlacementTable
 from llmhostd.state.profiles import ProfileTable
 from llmhostd.state.starts import StartTable
 from llmhostd.state.usage import UsageBook, UsageTable
@@ -39,11 +40,12 @@ class Records:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state")
         self.usage = UsageBook()
         self.flex = FlexTable(self._db)
-        """To be used through `done` and `soon` only."""
+        """To be used through `done` and `soon` only, as the next."""
+        self.placements = PlacementTable(self._db)
 
-    def load(self) -> tuple[list[RegisteredModel], list[Profile]]:
+    def load(self) -> tuple[list[RegisteredModel], list[Profile], list[Placement]]:
         """Return what earlier runs left; before anything is written."""
-        return ModelTable(self._db).all(), ProfileTable(self._db).all()
+        return ModelTable(self._db).all(), ProfileTable(self._db).all(), self.placements.all()
 
     async def put_model(self, model: RegisteredModel) -> None:
         """Return once it is stored."""

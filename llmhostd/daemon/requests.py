@@ -10,14 +10,17 @@ from llmhostd.domain.errors import EngineError
 from llmhostd.domain.ids import RequestId
 from llmhostd.domain.reports import IterationReported, RequestFailed
 from llmhostd.domain.request import FinishReason, Tier
+from llmhostd.state.last_run import RunNote
 
 
 class LiveRequests:
     """Every request from its arrival to its end, by id, in order of arrival."""
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: Tally, note: RunNote) -> None:
         self._by_id: dict[RequestId, LiveRequest] = {}
         self._tally = tally
+        self._note = note
+        self._people = 0
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -33,6 +36,7 @@ class LiveRequests:
         self._by_id[request.shape.id] = request
         self._empty.clear()
         self._tally.arrived()
+        self._count_people(request, 1)
 
     def deliver(self, report: IterationReported, now: float) -> list[RequestId]:
         """Hand new text to those who wait. Return requests that a stop string ended: their node does not know yet."""
@@ -96,6 +100,14 @@ class LiveRequests:
 
     def _drop(self, request_id: RequestId) -> LiveRequest | None:
         request = self._by_id.pop(request_id, None)
+        if request is not None:
+            self._count_people(request, -1)
         if not self._by_id:
             self._empty.set()
         return request
+
+    def _count_people(self, request: LiveRequest, more: int) -> None:
+        """Best effort is counted where it is kept."""
+        if request.shape.tier is Tier.LATENCY_SENSITIVE:
+            self._people += more
+            self._note.people(self._people)

@@ -22,6 +22,7 @@ from llmhostd.daemon.node_defaults import ExcludedDevice
 from llmhostd.daemon.precisions import check_precisions
 from llmhostd.daemon.records import Records
 from llmhostd.daemon.registration import examine
+from llmhostd.daemon.returning import Return
 from llmhostd.daemon.shelf import Shelf
 from llmhostd.daemon.submission import Submission
 from llmhostd.daemon.tally import Tally
@@ -72,6 +73,7 @@ class Daemon:
         measurements: Measurements,
         submission: Submission,
         shelf: Shelf,
+        returned: Return,
         left_out: Sequence[ExcludedDevice],
     ) -> None:
         self.draining = False
@@ -86,6 +88,7 @@ class Daemon:
         self._measurements = measurements
         self._submission = submission
         self._shelf = shelf
+        self._returned = returned
         self._left_out = tuple(f"{one.device}: {one.because}" for one in left_out)
         self._started_s = time.monotonic()
         self._changing = asyncio.Lock()
@@ -125,6 +128,8 @@ class Daemon:
             slo_missed=tally.slo_missed,
             tokens_out=tally.tokens_out,
             left_out=self._left_out,
+            last_run=self._returned.ended,
+            returned=self._returned.goes_on,
         )
 
     def models(self) -> list[ModelSnapshot]:

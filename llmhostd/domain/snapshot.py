@@ -25,6 +25,10 @@ class HostSnapshot(Word):
     tokens_out: int
     left_out: tuple[str, ...] = ()
     """Devices of this box that could compute and do not, and why."""
+    last_run: str = ""
+    """How the last run of the daemon ended, if not in good order, and whom that cut off."""
+    returned: str = ""
+    """What of it goes on in this one."""
 
 
 class ModelSnapshot(Word):
@@ -46,12 +50,12 @@ class ModelSnapshot(Word):
     """Why it is quarantined or cannot be loaded."""
     measured: int = 0
     """Measurements of its profile that ended on any node since the daemon started."""
+    base: str = ""
+    """Of an adapter: the model whose weights it shares; `parameters` and `weight_bytes` are then its own."""
     estimated_start_s: float | None = None
     """How long it would take from now until it can answer, on the node where that is soonest; None: no node is up."""
     last_start_s: float | None = None
     """What its last start took; None: nobody saw one."""
-    base: str = ""
-    """Of an adapter: the model whose weights it shares; `parameters` and `weight_bytes` are then its own."""
     memory_bytes: int | None = None
     """Of its weights' files, what lies in host memory; None: nobody can tell."""
 

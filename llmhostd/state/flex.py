@@ -14,6 +14,7 @@ from sqlite_utils import Database
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.request import FinishReason
 from llmhostd.domain.words import Word
+from llmhostd.state.database import durable
 from llmhostd.state.policy import FlexPolicy
 
 _CALLS, _CHOICES = "flex_calls", "flex_choices"
@@ -62,9 +63,9 @@ class FlexTable:
         self._db = db
 
     def put(self, call: FlexCall) -> None:
-        """Add a call behind all others."""
+        """Add a call behind all others; on the disk when this returns."""
         row = {name: getattr(call, name) for name in call.__struct_fields__ if name != "choices"}
-        with self._db.atomic():
+        with durable(self._db), self._db.atomic():
             self._db[_CALLS].insert(row)
             self._save(call.id, enumerate(call.choices))
 

@@ -62,6 +62,14 @@ def _flex(db: Database) -> None:
     )
 
 
+def _placements(db: Database) -> None:
+    db["placements"].create(
+        {"model": str, "node_id": str, "resident": int, "used_at": float},
+        pk=("model", "node_id"),
+        not_null={"resident", "used_at"},
+    )
+
+
 def _starts(db: Database) -> None:
     db["starts"].create(
         {"number": int, "hardware_key": str, "seen": str, "ended_at": float},
@@ -72,7 +80,7 @@ def _starts(db: Database) -> None:
 
 MIGRATIONS: dict[str, Migration] = {
     "0001_models": _models, "0002_profiles": _profiles, "0003_usage": _usage, "0004_flex": _flex,
-    "0006_starts": _starts,
+    "0005_placements": _placements, "0006_starts": _starts,
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.model import ComputePrecision, KvPrecision, ModelShape, ModelSpec, Slo, WeightFormat
 from llmhostd.domain.words import Word
+from llmhostd.state.database import durable
 from llmhostd.state.policy import PrecisionPolicy, SloPolicy
 
 AUTO = "auto"
@@ -39,6 +40,7 @@ class ModelTable:
     """The table `models`."""
 
     def __init__(self, db: Database) -> None:
+        self._db = db
         self._table = db["models"]
 
     def all(self) -> list[RegisteredModel]:
@@ -46,14 +48,16 @@ class ModelTable:
         return [_from_row(row) for row in self._table.rows_where(order_by="name")]
 
     def put(self, model: RegisteredModel) -> None:
-        """Add a model, or replace the one of that name."""
+        """Add a model, or replace the one of that name; on the disk when this returns."""
         row = {name: getattr(model, name) for name in model.__struct_fields__}
-        self._table.insert(row | {"shape": msgspec.json.encode(model.shape).decode()}, replace=True)
+        with durable(self._db):
+            self._table.insert(row | {"shape": msgspec.json.encode(model.shape).decode()}, replace=True)
 
     def remove(self, name: ModelName) -> bool:
-        """Forget a model; its files stay. False if there was none."""
+        """Forget a model, for good when this returns; its files stay. False if there was none."""
         known = bool(self._table.count_where("name = ?", [name]))
-        self._table.delete_where("name = ?", [name])
+        with durable(self._db):
+            self._table.delete_where("name = ?", [name])
         return known
 
 

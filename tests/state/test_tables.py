@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from sqlite_utils import Database
 
 from llmhostd.domain.errors import OperatorError
-from llmhostd.domain.ids import HardwareKey, ModelName, ShapeKey
+from llmhostd.domain.ids import HardwareKey, ModelName, NodeId, ShapeKey
 from llmhostd.domain.model import Architecture, ComputePrecision, KvPrecision, ModelShape, Slo, WeightFormat
 from llmhostd.domain.profile import DecodeSample, PrefillSample, Profile
 from llmhostd.state.database import open_database
 from llmhostd.state.migrations import MIGRATIONS, migrate
 from llmhostd.state.models import ModelTable, RegisteredModel, spec_of
+from llmhostd.state.placements import Placement, PlacementTable
 from llmhostd.state.policy import PrecisionPolicy, SloPolicy
 from llmhostd.state.profiles import ProfileTable
 from llmhostd.state.usage import Usage, UsageBook, UsageTable
@@ -31,6 +32,15 @@ SHAPE = ModelShape(
 
 def model(name: str, **more: object) -> RegisteredModel:
     return RegisteredModel(name=ModelName(name), path=f"/m/{name}", shape=SHAPE, parameters=7, **more)  # type: ignore[arg-type]
+
+
+def placement(name: str, used_at: float, *, resident: bool = False) -> Placement:
+    return Placement(model=ModelName(name), node_id=NodeId("cpu0"), resident=resident, used_at=used_at)
+
+
+def mode(db: Database) -> int:
+    ((found,),) = db.execute("pragma synchronous")
+    return int(found)
 
 
 def test_models_survive_a_restart_and_come_by_name(tmp_path: Path) -> None:
@@ -123,9 +133,28 @@ def test_usage_adds_up_however_often_it_is_flushed(history: list[tuple[str, Usag
 
 def test_a_reader_does_not_wait_for_the_writer(tmp_path: Path) -> None:
     with open_database(tmp_path) as writer, writer.atomic():
-        ModelTable(writer).put(model("ant"))
+        PlacementTable(writer).replace([placement("ant", 1.0)])
         with open_database(tmp_path) as reader:
-            assert ModelTable(reader).all() == []
+            assert PlacementTable(reader).all() == []
+
+
+def test_placements_replace_each_other_and_come_last_used_first(tmp_path: Path) -> None:
+    with open_database(tmp_path) as db:
+        PlacementTable(db).replace([placement("ant", 1.0), placement("bee", 2.0)])
+        PlacementTable(db).replace([placement("bee", 2.0), placement("cat", 5.0, resident=True), placement("dog", 3.0)])
+    with open_database(tmp_path) as db:
+        assert [one.model for one in PlacementTable(db).all()] == ["cat", "dog", "bee"]
+        assert PlacementTable(db).all()[0] == placement("cat", 5.0, resident=True)
+
+
+def test_what_must_not_be_lost_is_on_the_disk_when_it_is_said_to_be(tmp_path: Path) -> None:
+    """SQLite syncs its log at a commit in the mode `full` (2) only."""
+    modes: list[int] = []
+    with open_database(tmp_path) as db:
+        db.conn.create_function("note", 0, lambda: modes.append(mode(db)))
+        db.execute("create temp trigger noted after insert on models begin select note(); end")
+        ModelTable(db).put(model("ant"))
+        assert (modes, mode(db)) == ([2], 1)
 
 
 def test_migrations_run_once(tmp_path: Path) -> None:
