@@ -90,6 +90,9 @@ class BoxGauges(Collector):
         yield _gauge("llmhostd_weights_bytes", "Held beside KV.", ((n.id, n.weights_bytes) for n in nodes))
         yield _gauge("llmhostd_kv_bytes", "KV pools.", ((n.id, n.kv_bytes) for n in nodes))
         yield _gauge("llmhostd_kv_used_bytes", "KV in use.", ((n.id, n.kv_used_bytes) for n in nodes))
+        errors = ((n.id, n.start_error) for n in nodes if n.start_error is not None)
+        yield _gauge("llmhostd_start_estimate_error", "Median error of the last ten estimates of start times, 0-1.",
+                     errors)  # fmt: skip
         live = GaugeMetricFamily("llmhostd_live_requests", "Requests under way.", labels=["model", "phase"])
         counts: dict[tuple[str, str], int] = {}
         for one in self._service.requests():

@@ -39,6 +39,8 @@ def ps(place: Place, as_json: bool) -> None:
     out.print(node_table(nodes))
     if instances:
         out.print(instance_table(instances))
+    for line in filter(None, map(start_line, nodes)):
+        out.print(f"[dim]{line}[/]")
     if requests:
         out.print(request_table(requests))
     else:
@@ -64,12 +66,12 @@ def node_table(nodes: Sequence[NodeSnapshot]) -> Table:
 
 def instance_table(instances: Sequence[InstanceSnapshot]) -> Table:
     """Every loaded model."""
-    table = plain_table("INSTANCE", "STATE", "WEIGHTS", "KV USED", "KV", "REQUESTS", "IDLE")
+    table = plain_table("INSTANCE", "STATE", "WEIGHTS", "KV USED", "KV", "REQUESTS", "IDLE", "STARTED IN", "FORETOLD")
     for one in instances:
         table.add_row(
             one.id, Text(one.state, STATE_STYLES.get(one.state, "")), spell_bytes(one.held_bytes),
             spell_bytes(one.kv_used_bytes), spell_bytes(one.kv_bytes), str(one.running),
-            "" if one.running else spell_seconds(one.idle_s),
+            "" if one.running else spell_seconds(one.idle_s), _seconds(one.start_s), _seconds(one.estimated_start_s),
         )  # fmt: skip
     return table
 
@@ -83,6 +85,21 @@ def request_table(requests: Sequence[RequestSnapshot]) -> Table:
             f"{one.tokens_out}/{one.max_tokens}", spell_seconds(one.age_s), _headroom(one), str(one.moves or ""),
         )  # fmt: skip
     return table
+
+
+def start_line(one: NodeSnapshot) -> str:
+    """How right estimates of start times are on a node, and what they go by; empty before its first start."""
+    if one.start_error is None:
+        return ""
+    return (
+        f"starts on {one.id}: foretold with a median error of {spell_share(one.start_error)} (the last ten); weights "
+        f"come from memory at {spell_bytes(int(one.memory_bytes_per_s))}/s, "
+        f"from the disk at {spell_bytes(int(one.disk_bytes_per_s))}/s"
+    )
+
+
+def _seconds(one: float | None) -> str:
+    return "" if one is None else spell_seconds(one)
 
 
 def _headroom(one: RequestSnapshot) -> Text:

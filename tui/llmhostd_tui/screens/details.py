@@ -122,11 +122,13 @@ def _spell(name: str, value: object, thing: Word) -> str:
         return spell_kind(str(value))
     if name.endswith("_bytes") and isinstance(value, int):
         return spell_bytes(value)
+    if name.endswith("_bytes_per_s") and isinstance(value, float):
+        return f"{spell_bytes(int(value))}/s"
     if name.endswith("_per_s") and isinstance(value, float):
         return f"{value:.1f}"
     if name.endswith("_s") and isinstance(value, float):
         return spell_seconds(value)
-    if name == "busy" and isinstance(value, float):
+    if name in ("busy", "start_error") and isinstance(value, float):
         return f"{value:.0%}"
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -69,6 +69,14 @@ def _idle(one: InstanceSnapshot, width: int) -> Text:
     return Text("" if busy else spell_seconds(one.idle_s), look.DIM)
 
 
+def _start(one: InstanceSnapshot, width: int) -> Text:
+    """What its start took, and what was foretold (~)."""
+    del width
+    told = "" if one.estimated_start_s is None else f"~{spell_seconds(one.estimated_start_s)}"
+    took = "" if one.start_s is None else f"{spell_seconds(one.start_s)} "
+    return Text(took, look.TEXT) + Text(told, look.DIM)
+
+
 class Instances(Table[InstanceSnapshot]):
     """One row per instance."""
 
@@ -80,6 +88,7 @@ class Instances(Table[InstanceSnapshot]):
         Column("OF", _kv_bytes, 8, rank=5, right=True),
         Column("RUN", _running, 3, rank=0, right=True),
         Column("IDLE", _idle, 8, rank=3, right=True),
+        Column("START", _start, 16, rank=6, right=True),
     )
     empty = "No model is loaded. A request loads the one that it asks for."
 
