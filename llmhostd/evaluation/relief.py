@@ -1,7 +1,7 @@
 """What breaks first? That of which twice as much helps most where the box is pressed.
 
 What a refusal says is only how it came to it: a request that a slow node would serve late may have lacked a place on a
-fast one, whose memory is full.
+fast one, whose memory is full. So refusals are asked only where several would help as much.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from llmhostd.domain.words import Word
 from llmhostd.evaluation.limit import GOOD, Limit
 from llmhostd.evaluation.question import Answer, Question, answer
 from llmhostd.evaluation.variants import twice_the_memory
+from llmhostd.evaluation.watching import Miss
 
 PRESSED = 2.0
 """Times the limit: where enough is missed to tell what helps."""
@@ -61,6 +62,8 @@ HELPS: dict[Scarce, Callable[[Question], Question]] = {
     Scarce.COMPUTE: twice_as_fast, Scarce.MEMORY: twice_the_memory, Scarce.LOADING: twice_as_fast_loads,
 }  # fmt: skip
 
+SAID_BY = {Scarce.COMPUTE: Miss.LATE, Scarce.MEMORY: Miss.NO_ROOM, Scarce.LOADING: Miss.COLD}
+
 
 def relieve(question: Question, at_one: Answer, limit: Limit | None) -> Relief | None:
     """Press a box to twice its limit (or, where that was not looked for, ask as it was asked); None if it holds."""
@@ -80,7 +83,7 @@ def relieve(question: Question, at_one: Answer, limit: Limit | None) -> Relief |
         return None
     under = question.faster(speed)
     helped = {scarce: answer(help_of(under)).attainment for scarce, help_of in HELPS.items()}
-    best_first = sorted(helped.items(), key=lambda one: -one[1])
+    best_first = sorted(helped.items(), key=lambda one: (-one[1], -pressed.missed.get(SAID_BY[one[0]], 0)))
     return Relief(speed=speed, pressed=pressed, with_twice=dict(best_first))
 
 
