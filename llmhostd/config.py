@@ -38,6 +38,7 @@ from llmhostd.host.policies import HostPolicies
 from llmhostd.host.recovery import RecoveryPolicy
 from llmhostd.host.refusal import RefusalPolicy
 from llmhostd.host.residency import ResidencyPolicy
+from llmhostd.memory.host_tier import HostTierPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.memory.kv_watermark import WatermarkPolicy
 from llmhostd.memory.machine_share import MachineMemoryPolicy
@@ -111,6 +112,7 @@ class Config:
     preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
     residency: ResidencyPolicy = field(default_factory=ResidencyPolicy)
     starts: StartPolicy = field(default_factory=StartPolicy)
+    host_memory: HostTierPolicy = field(default_factory=HostTierPolicy)
     keep_alive: KeepAlivePolicy = field(default_factory=KeepAlivePolicy)
     best_effort: BestEffortPolicy = field(default_factory=BestEffortPolicy)
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)

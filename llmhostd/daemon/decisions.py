@@ -7,7 +7,7 @@ from collections import deque
 
 from llmhostd.api.service import RefusedError
 from llmhostd.domain.actions import GiveUpPlacement, HostAction, QuarantineModel, Refusal, RefuseRequest
-from llmhostd.domain.commands import CancelRequest, SubmitRequest
+from llmhostd.domain.commands import CancelRequest, KeepWeights, ReleaseWeights, SubmitRequest
 from llmhostd.domain.ids import NodeId
 from llmhostd.domain.reports import IterationReported, LoadFailed, NodeDown, RequestFailed, RequestReturned
 from llmhostd.domain.snapshot import Decision
@@ -108,7 +108,7 @@ class DecisionFeed:
 def _subject(told: Told) -> str:
     if isinstance(told, SubmitRequest):
         return told.request.id
-    if isinstance(told, QuarantineModel | GiveUpPlacement):
+    if isinstance(told, QuarantineModel | GiveUpPlacement | KeepWeights | ReleaseWeights):
         return told.model
     if isinstance(told, NodeDown):
         return told.node_id

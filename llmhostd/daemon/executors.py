@@ -5,11 +5,11 @@ from collections.abc import Callable
 from llmhostd.daemon.models import Models
 from llmhostd.daemon.requests import LiveRequests
 from llmhostd.domain.actions import DeclineMove, GiveUpPlacement, HostAction, QuarantineModel, RefuseRequest, StartEnded
-from llmhostd.domain.commands import LoadInstance, StageRequest, SubmitRequest
+from llmhostd.domain.commands import KeepWeights, LoadInstance, StageRequest, SubmitRequest
 from llmhostd.domain.ids import NodeId
 from llmhostd.domain.start import StartSeen
 from llmhostd.domain.words import Message
-from llmhostd.engines.frames import LoadFrame, StageFrame, SubmitFrame
+from llmhostd.engines.frames import KeepFrame, LoadFrame, StageFrame, SubmitFrame
 
 RememberStart = Callable[[StartSeen], None]
 SendFrame = Callable[[NodeId, Message], None]
@@ -33,6 +33,9 @@ class Executor:
         elif isinstance(action, LoadInstance):
             checkpoint = self._models.checkpoint_of(action.model)
             self._send(action.node_id, LoadFrame(command=action, checkpoint=str(checkpoint)))
+        elif isinstance(action, KeepWeights):
+            checkpoint = self._models.checkpoint_of(action.model)
+            self._send(action.node_id, KeepFrame(command=action, checkpoint=str(checkpoint)))
         elif isinstance(action, StartEnded):
             self._remember(action.seen)
         elif isinstance(action, StageRequest):

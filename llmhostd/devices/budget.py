@@ -30,7 +30,7 @@ class MemoryHolder(Word):
     """One worker: memory that comes back when its instances go."""
 
     anonymous_bytes: int
-    """Beside file cache, which the kernel counts as available."""
+    """Beside file cache, which the kernel counts as available; what is locked of it, it does not."""
     cores: tuple[int, ...]
     """Where it is bound to."""
 
@@ -142,7 +142,7 @@ def _holding(root: Path, pid: str) -> Iterator[MemoryHolder]:
     rows = dict(line.partition(":")[::2] for line in _text(root / "proc" / pid / "status").splitlines())
     if "RssAnon" in rows:
         yield MemoryHolder(
-            anonymous_bytes=1024 * int(rows["RssAnon"].split()[0]),
+            anonymous_bytes=1024 * (int(rows["RssAnon"].split()[0]) + int(rows.get("VmLck", "0 kB").split()[0])),
             cores=parse_cores(rows.get("Cpus_allowed_list", "")),
         )
 

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from llmhostd.domain.commands import NodeCommand
+from llmhostd.domain.commands import KeepWeights, NodeCommand, ReleaseWeights
 from llmhostd.domain.ids import InstanceId, ModelName, NodeId, RequestId
 from llmhostd.domain.start import StartSeen
 from llmhostd.domain.words import Message
@@ -67,4 +67,13 @@ class StartEnded(Message):
     """What it took, beside what was foretold."""
 
 
-HostAction = NodeCommand | RefuseRequest | QuarantineModel | GiveUpPlacement | DeclineMove | StartEnded
+HostAction = (
+    NodeCommand
+    | RefuseRequest
+    | QuarantineModel
+    | GiveUpPlacement
+    | DeclineMove
+    | StartEnded
+    | KeepWeights
+    | ReleaseWeights
+)

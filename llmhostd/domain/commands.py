@@ -89,6 +89,22 @@ class MeasureProfile(Message):
     because: str
 
 
+class KeepWeights(Message):
+    """Bring a model's weights into host memory, and keep them there until told otherwise. Answered by `WeightsKept`."""
+
+    node_id: NodeId
+    model: ModelName
+    because: str
+
+
+class ReleaseWeights(Message):
+    """Let the system take back the memory in which a model's weights were kept."""
+
+    node_id: NodeId
+    model: ModelName
+    because: str
+
+
 NodeCommand = (
     LoadInstance
     | RestInstance

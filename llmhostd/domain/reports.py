@@ -1,6 +1,6 @@
 """What does a node tell its host? Each is a frame on the wire and an event of `host`."""
 
-from llmhostd.domain.ids import InstanceId, NodeId, RequestId
+from llmhostd.domain.ids import InstanceId, ModelName, NodeId, RequestId
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.request import FinishReason
@@ -139,6 +139,17 @@ class NodeMemoryChanged(Message):
     because: str
 
 
+class WeightsKept(Message):
+    """A model's weights are kept in host memory now, or could not be."""
+
+    node_id: NodeId
+    model: ModelName
+    kept_bytes: int
+    """0: they could not be."""
+    because: str = ""
+    """Why they could not be."""
+
+
 class NodeMemoryReported(Message):
     """What the instances on a node hold together. Bytes; sent when they changed, a few times a second at most."""
 
@@ -175,4 +186,5 @@ NodeReport = (
     | NodeUp
     | NodeMemoryChanged
     | NodeMemoryReported
+    | WeightsKept
 )

@@ -96,6 +96,8 @@ class NodeSnapshot(Word):
     """Of it: weights, and KV blocks that requests own."""
     scaling_s: float = 0.0
     """Seconds spent in resizing KV pools since its worker began."""
+    kept_bytes: int = 0
+    """Of what is free: weights that are kept in host memory while nobody runs them, until anybody needs it."""
     start_error: float | None = None
     """Median error of the estimates of the last ten starts, as a part of the truth; None: there was none yet."""
     memory_bytes_per_s: float = 0.0

@@ -12,9 +12,11 @@ from llmhostd.compute.estimator import CorrectionPolicy
 from llmhostd.compute.iteration_plan import SchedulingPolicy
 from llmhostd.domain.commands import (
     CancelRequest,
+    KeepWeights,
     LoadInstance,
     MeasureProfile,
     RecallRequest,
+    ReleaseWeights,
     RestInstance,
     StageRequest,
     SubmitRequest,
@@ -58,6 +60,14 @@ class LoadFrame(Message):
     """A `LoadInstance`, and where the checkpoint is."""
 
     command: LoadInstance
+    checkpoint: str
+    """Absolute path of the checkpoint's folder."""
+
+
+class KeepFrame(Message):
+    """A `KeepWeights`, and where the checkpoint is."""
+
+    command: KeepWeights
     checkpoint: str
     """Absolute path of the checkpoint's folder."""
 
@@ -106,6 +116,8 @@ class WorkerRefused(Message):
 DownFrame = (
     StartFrame
     | LoadFrame
+    | KeepFrame
+    | ReleaseWeights
     | SubmitFrame
     | StageFrame
     | RestInstance

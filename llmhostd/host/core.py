@@ -25,6 +25,7 @@ from llmhostd.host.drain import Drain
 from llmhostd.host.fleet import Fleet
 from llmhostd.host.forecast import Forecast
 from llmhostd.host.hope import Hopes
+from llmhostd.host.host_memory import HostMemory
 from llmhostd.host.offers import Offers
 from llmhostd.host.placement import Placement
 from llmhostd.host.policies import HostPolicies
@@ -45,6 +46,7 @@ class HostMind:
         self.fleet = Fleet(nodes, p.correction, p.prior)
         self.budget = Budget(self.fleet, p.budget, p.kv_demand, p.watermark)
         self.starts = Starts(self.fleet, p.starts)
+        self.host_memory = HostMemory(self.fleet, self.starts, p.host_memory)
         self.residency = Residency(self.fleet, self.budget, self.starts, p.residency, p.keep_alive)
         offers = Offers(self.fleet, self.budget, self.residency, p.routing, p.packing, p.shadow, p.scheduling)
         self.consolidator = Consolidator(self.fleet, offers, self.residency, p.packing, p.preemption)
@@ -85,6 +87,7 @@ class HostMind:
             reports.NodeUp: self.recovery.node_up,
             reports.NodeDown: self.recovery.node_down,
             reports.NodeMemoryReported: self._memory_reported,
+            reports.WeightsKept: self.host_memory.kept,
             reports.NodeMemoryChanged: self._memory_changed,
         }
 
@@ -96,7 +99,11 @@ class HostMind:
         actions = self._answers[type(event)](event, now)
         if isinstance(event, reports.InstanceReported | reports.LoadFailed | reports.NodeDown):
             self.starts.follow(self.fleet.nodes[event.node_id], now)
-        return actions + self._let_go_on(now, getattr(event, "node_id", None)) if _frees(event) else actions
+        if isinstance(event, reports.NodeDown):
+            self.host_memory.forget(self.fleet.nodes[event.node_id])
+        if _frees(event):
+            actions += self._let_go_on(now, getattr(event, "node_id", None))
+        return [*self.host_memory.give_way(now), *actions]
 
     def snapshot(self, now: float) -> MindSnapshot:
         """Say what the box is doing this second."""
@@ -116,6 +123,7 @@ class HostMind:
         return [*actions, *self.catalogue.warm_up(now), *self.catalogue.measure()]
 
     def _arrived(self, event: events.RequestArrived, now: float) -> list[HostAction]:
+        self.host_memory.asked(event.request.model, now)
         # It freed nothing: of those who wait, only best effort may be new.
         return self.admission.arrived(event.request, now) + self.best_effort.dispatch(now)
 
@@ -194,7 +202,7 @@ class HostMind:
 
     def _ticked(self, event: events.ClockTicked, now: float) -> list[HostAction]:  # noqa: ARG002 - time is `now`
         self.catalogue.forget_removed()
-        return self.consolidator.reclaim(now) + self.residency.look_at_idle(now)
+        return self.consolidator.reclaim(now) + self.residency.look_at_idle(now) + self.host_memory.look(now)
 
 
 def _frees(event: HostEvent) -> bool:

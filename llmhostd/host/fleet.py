@@ -21,6 +21,7 @@ from llmhostd.host.families import may_serve, shape_on
 from llmhostd.host.instance import Instance
 from llmhostd.host.request import LiveRequest
 from llmhostd.host.waiting import Waiting
+from llmhostd.memory.host_tier import AskRate
 from llmhostd.memory.kv_demand import OutputLengths
 from llmhostd.memory.ledger import Ledger
 from llmhostd.memory.reservation_station import ReservationStation
@@ -56,6 +57,8 @@ class NodeRecord:
     """Nothing new goes there until this request, which waits for too long already, has a place."""
     leaving: dict[RequestId, InstanceId] = field(default_factory=dict)
     """Requests that an instance was told to let go of, until it has: they may go anywhere but to this node."""
+    bringing_in: ModelName | None = None
+    """The model whose weights its worker brings into host memory, to be kept there (`promised.lent`)."""
     recent: deque[tuple[float, float, int]] = field(default_factory=deque)
     """Iterations of the last second: end, duration, output tokens."""
 
@@ -70,6 +73,8 @@ class ModelRecord:
     """How long its answers are, on average."""
     lies: TierBytes | None = None
     """Where its weights lie, as far as anybody looked."""
+    asked: AskRate | None = None
+    """How often it is asked for; None: it never was."""
     last_start_s: float | None = None
     """What its last start took."""
     removed: bool = False

@@ -77,6 +77,7 @@ def _node(fleet: Fleet, starts: Starts, node: NodeRecord, now: float) -> NodeSna
         held_bytes=memory.held_bytes if memory else 0,
         used_bytes=memory.used_bytes if memory else 0,
         scaling_s=memory.scaling_s if memory else 0.0,
+        kept_bytes=node.promised.lent_bytes,
         start_error=starts.median_error(node.spec.hardware_key),
         memory_bytes_per_s=rates.bytes_per_s(StorageTier.MEMORY),
         disk_bytes_per_s=rates.bytes_per_s(StorageTier.DISK),

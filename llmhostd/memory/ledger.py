@@ -4,12 +4,12 @@ One sum over one node's memory, kept per instance and purpose. A node has two (S
 decides what may be admitted, what is *held* decides what may execute now. Both are ledgers.
 
 What a ledger hears are facts, so it may be overdrawn: `free_bytes` is then negative, and nothing fits until somebody
-gives something back. Always: owned + free == capacity.
+gives something back. Always: owned + free == capacity, and what is lent lies in what is free.
 """
 
 from enum import StrEnum
 
-from llmhostd.domain.ids import InstanceId
+from llmhostd.domain.ids import InstanceId, ModelName
 
 
 class Purpose(StrEnum):
@@ -23,10 +23,13 @@ class Purpose(StrEnum):
 class Ledger:
     """Bytes per (instance, purpose) on one node."""
 
-    __slots__ = ("_entries", "_owned_bytes", "capacity_bytes")
+    __slots__ = ("_entries", "_owned_bytes", "capacity_bytes", "lent")
 
     def __init__(self, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
+        self.lent: dict[ModelName, int] = {}
+        """Bytes of what is free in which weights are kept that nobody runs (`memory.host_tier`): whoever needs them
+        has them at once, so they count as free."""
         self._entries: dict[tuple[InstanceId, Purpose], int] = {}
         self._owned_bytes = 0
 
@@ -39,6 +42,11 @@ class Ledger:
     def free_bytes(self) -> int:
         """What nobody owns; negative when facts overdrew the node."""
         return self.capacity_bytes - self._owned_bytes
+
+    @property
+    def lent_bytes(self) -> int:
+        """Bytes of all that is kept in what is free; to be brought back within it whenever that shrinks."""
+        return sum(self.lent.values())
 
     def of(self, instance_id: InstanceId, purpose: Purpose | None = None) -> int:
         """Bytes of one instance: for one purpose, or for all."""
@@ -72,6 +80,9 @@ class Ledger:
         """What does not add up, a sentence each; empty when all is well."""
         total = sum(self._entries.values())
         broken = [f"{key[0]} owns {size} bytes of {key[1]}" for key, size in self._entries.items() if size <= 0]
+        broken += [f"{size} bytes are lent to {name}" for name, size in self.lent.items() if size <= 0]
+        if self.lent and self.lent_bytes > self.free_bytes:
+            broken.append(f"{self.lent_bytes} bytes are lent, and {self.free_bytes} are free")
         if total + self.free_bytes != self.capacity_bytes:
             broken.append(f"owned {total} + free {self.free_bytes} != capacity {self.capacity_bytes}")
         return broken

@@ -13,13 +13,13 @@ from heapq import heappop, heappush
 import msgspec
 
 from llmhostd.domain.actions import DeclineMove, GiveUpPlacement, HostAction, QuarantineModel, RefuseRequest, StartEnded
-from llmhostd.domain.commands import NodeCommand, SubmitRequest
+from llmhostd.domain.commands import KeepWeights, NodeCommand, ReleaseWeights, SubmitRequest
 from llmhostd.domain.events import ClockTicked, HostEvent, ModelAdded, ProfileKnown, RequestArrived, RequestCancelled
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import NodeId, RequestId
 from llmhostd.domain.node_events import NodeAction, RunIteration
 from llmhostd.domain.profile import Profile
-from llmhostd.domain.reports import IterationReported, NodeDown, NodeReport, NodeUp
+from llmhostd.domain.reports import IterationReported, NodeDown, NodeReport, NodeUp, WeightsKept
 from llmhostd.domain.request import RequestShape
 from llmhostd.host import invariants as host_invariants
 from llmhostd.host.core import HostMind
@@ -151,6 +151,11 @@ class World:
                     shape = self.callers.observations[action.request_id].asked.shape
                     self.later(again_s, lambda _: self._ask(shape))
             case QuarantineModel() | GiveUpPlacement() | DeclineMove() | StartEnded():
+                pass
+            case KeepWeights():
+                size = next(one.shape.weight_bytes for one in self._box.models if one.name == action.model)
+                self.report(WeightsKept(node_id=action.node_id, model=action.model, kept_bytes=size))
+            case ReleaseWeights():
                 pass
             case _:
                 if isinstance(action, SubmitRequest):

@@ -13,6 +13,7 @@ from llmhostd.worker.adapters import Adapters
 from llmhostd.worker.budget import Budget
 from llmhostd.worker.executor import Executor
 from llmhostd.worker.instances import Instances
+from llmhostd.worker.keeper import Keeper
 from llmhostd.worker.link import DaemonGoneError, Link
 from llmhostd.worker.loads import Builder
 from llmhostd.worker.loop import DeviceLoop
@@ -57,7 +58,8 @@ def compose(start: StartFrame, link: Link, note: CrashNote) -> DeviceLoop:
     budget = Budget(spec, start.machine_memory, link)
     adapters = Adapters(link.ring)
     instances = Instances(spec, builder, link, budget, adapters)
-    loop = DeviceLoop(mind, link, builder, adapters, instances, Executor(spec, instances, link, note), budget)
+    keeper = Keeper(spec.id, link.ring, lambda: mind.lifecycle.background is not None)
+    loop = DeviceLoop(mind, link, builder, keeper, adapters, instances, Executor(spec, instances, link, note), budget)
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.freeze()
     caveats = (*spec.caveats, *_memory_caveats(far), *engine.facts().caveats)

@@ -3,14 +3,15 @@
 import time
 from typing import Protocol
 
-from llmhostd.domain.commands import CancelRequest, RecallRequest
+from llmhostd.domain.commands import CancelRequest, RecallRequest, ReleaseWeights
 from llmhostd.domain.node_events import DeviceIdle, NodeAction, NodeEvent
 from llmhostd.domain.reports import NodeMemoryReported
-from llmhostd.engines.frames import DownFrame, LoadFrame, ShutdownFrame, StageFrame, StartFrame, SubmitFrame
+from llmhostd.engines.frames import DownFrame, KeepFrame, LoadFrame, ShutdownFrame, StageFrame, StartFrame, SubmitFrame
 from llmhostd.worker.adapters import Adapters
 from llmhostd.worker.budget import Budget
 from llmhostd.worker.executor import Executor
 from llmhostd.worker.instances import Instances
+from llmhostd.worker.keeper import Keeper
 from llmhostd.worker.link import Link
 from llmhostd.worker.loads import Builder
 
@@ -38,6 +39,7 @@ class DeviceLoop:
         mind: Mind,
         link: Link,
         builder: Builder,
+        keeper: Keeper,
         adapters: Adapters,
         instances: Instances,
         executor: Executor,
@@ -47,6 +49,7 @@ class DeviceLoop:
         self._budget = budget
         self._link = link
         self._builder = builder
+        self._keeper = keeper
         self._adapters = adapters
         self._instances = instances
         self._executor = executor
@@ -60,6 +63,8 @@ class DeviceLoop:
         while not self._stopping:
             for frame in self._link.receive(wait=idle, wait_s=self._budget.look_every_s):
                 self._hear(frame)
+            for kept in self._keeper.reports():
+                self._link.send(kept)
             for outcome in self._builder.outcomes():
                 self._tell(*self._instances.conclude(outcome))
             for submitted, error in self._adapters.opened():
@@ -99,6 +104,10 @@ class DeviceLoop:
                 self._submit(frame)
             case CancelRequest() | RecallRequest() if self._instances.withdrawn(frame):
                 pass
+            case KeepFrame():
+                self._keeper.keep(frame)
+            case ReleaseWeights():
+                self._keeper.release(frame.model)
             case ShutdownFrame():
                 self._stopping = True
             case StartFrame():
