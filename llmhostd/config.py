@@ -43,7 +43,7 @@ from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.memory.kv_watermark import WatermarkPolicy
 from llmhostd.memory.machine_share import MachineMemoryPolicy
 from llmhostd.state.journal import JournalPolicy
-from llmhostd.state.policy import FlexPolicy, PrecisionPolicy, SloPolicy
+from llmhostd.state.policy import AdapterPolicy, FlexPolicy, PrecisionPolicy, SloPolicy
 from llmhostd.text.cache import TokenizerPolicy
 from llmhostd.text.template_process import TemplatePolicy
 
@@ -105,6 +105,7 @@ class Config:
     http: HttpPolicy = field(default_factory=HttpPolicy)
     slo: SloPolicy = field(default_factory=SloPolicy)
     precision: PrecisionPolicy = field(default_factory=PrecisionPolicy)
+    adapters: AdapterPolicy = field(default_factory=AdapterPolicy)
     tokenizers: TokenizerPolicy = field(default_factory=TokenizerPolicy)
     templates: TemplatePolicy = field(default_factory=TemplatePolicy)
     routing: RoutingPolicy = field(default_factory=RoutingPolicy)

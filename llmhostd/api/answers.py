@@ -108,6 +108,8 @@ class ModelCard(msgspec.Struct):
     object: str
     created: int
     owned_by: str
+    parent: str | None = None
+    """Of an adapter: its base."""
 
 
 class ModelList(msgspec.Struct):

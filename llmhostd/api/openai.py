@@ -72,7 +72,8 @@ async def get_model(name: FromPath[str], service: Host) -> ModelCard:
 
 
 def _card(service: Host, name: ModelName) -> ModelCard:
-    return ModelCard(id=name, object="model", created=service.created_unix_s(name), owned_by="llmhostd")
+    created, base = service.added(name)
+    return ModelCard(id=name, object="model", created=created, owned_by="llmhostd", parent=base)
 
 
 async def _answered(endpoint: Endpoint, body: bytes, caller_id: str, service: Service, policy: HttpPolicy) -> ASGIApp:

@@ -180,6 +180,8 @@ class ModelRegistration(Word, forbid_unknown_fields=True):
     ttft_s: float | None = None
     tpot_s: float | None = None
     source: str = "local"
+    base: str = ""
+    """Of a LoRA adapter: the model that it was made for; empty: whichever its configuration names."""
 
 
 class Service(Protocol):
@@ -209,8 +211,8 @@ class Service(Protocol):
 
     def profiles(self) -> list[Profile]: ...
 
-    def created_unix_s(self, name: ModelName) -> int:
-        """When a model was added. Raises UnknownModelError."""
+    def added(self, name: ModelName) -> tuple[int, ModelName | None]:
+        """When a model was added (Unix seconds), and of an adapter its base. Raises UnknownModelError."""
         ...
 
     async def register(self, registration: ModelRegistration) -> ModelSnapshot:
@@ -218,7 +220,7 @@ class Service(Protocol):
         ...
 
     async def remove(self, name: ModelName) -> None:
-        """Forget a model; what runs, runs to its end. Raises UnknownModelError."""
+        """Forget a model; what runs, runs to its end. Raises UnknownModelError, CallerError for one with adapters."""
         ...
 
     def load(self, name: ModelName) -> None:
@@ -226,7 +228,7 @@ class Service(Protocol):
         ...
 
     def unload(self, name: ModelName) -> None:
-        """Ask for its instances to go once they are idle. Raises UnknownModelError."""
+        """Ask for its instances to go once they are idle. Raises UnknownModelError, CallerError for an adapter."""
         ...
 
     def release(self, name: ModelName) -> None:
@@ -251,6 +253,14 @@ class Service(Protocol):
 
     def end_drain(self, node_id: NodeId) -> None:
         """Use a drained node again. Raises UnknownNameError with the nearest."""
+        ...
+
+    def move(self, request_id: RequestId, node_id: NodeId) -> list[Stays]:
+        """Let a live request go on on another node. Raises UnknownNameError with the nearest."""
+        ...
+
+    def move_model(self, name: ModelName, node_id: NodeId) -> list[Stays]:
+        """Let all live requests of a model go on on one node. Raises UnknownModelError, or UnknownNameError."""
         ...
 
     async def usage(self, *, per_day: bool, since: str) -> list[UsageRow]:

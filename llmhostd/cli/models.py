@@ -20,6 +20,8 @@ from llmhostd.domain.errors import CallerError, OperatorError
 from llmhostd.domain.model import ComputePrecision, KvPrecision, WeightFormat
 from llmhostd.domain.snapshot import ModelSnapshot
 from llmhostd.loader import hub
+from llmhostd.loader.adapter import is_adapter
+from llmhostd.loader.adapter_copy import copy_adapter, is_adapter_copy
 from llmhostd.loader.convert import convert, is_copy_of
 from llmhostd.loader.progress import drawn_progress
 from llmhostd.loader.store_index import is_store
@@ -45,6 +47,7 @@ def _serving_options(command: Callable[..., None]) -> Callable[..., None]:
                      help="Precision of arithmetic.  [default: as configured]"),
         click.option("--kv", type=click.Choice([one.value for one in KvPrecision]),
                      help="Precision of keys and values.  [default: as configured]"),
+        click.option("--base", help="Of a LoRA adapter: the model that it was made for.  [default: as it says itself]"),
         click.option("--ttft", "ttft_s", type=POSITIVE, help="Promised seconds to the first token."),
         click.option("--tpot", "tpot_s", type=POSITIVE, help="Promised seconds per output token."),
     )):  # fmt: skip
@@ -57,9 +60,10 @@ def _serving_options(command: Callable[..., None]) -> Callable[..., None]:
 @_serving_options
 @click.pass_obj
 def add(place: Place, /, path: Path, name: str | None, **options: Any) -> None:
-    """Add the checkpoint in directory PATH (safetensors, config.json, tokenizer.json).
+    """Add the checkpoint in directory PATH (safetensors, config.json, tokenizer.json), or the LoRA adapter there.
 
-    Its files are only read: a copy that is made for loading, with checksums, is put into the state directory.
+    Its files are only read: a copy that is made for loading, with checksums, is put into the state directory. An
+    adapter (PEFT's adapter_config.json, adapter_model.safetensors) shares the weights of its base, a model here.
     """
     path = path.expanduser().absolute()
     _serve(place, path, name or path.name, named=name is not None, source="local", **options)
@@ -89,7 +93,7 @@ def pull(place: Place, /, repository: str, revision: str, name: str | None, **op
 
 def _serve(
     place: Place, path: Path, name: str, *, named: bool, source: str, quantized: str | None, in_place: bool,
-    compute: str | None, kv: str | None, ttft_s: float | None, tpot_s: float | None,
+    compute: str | None, kv: str | None, base: str | None, ttft_s: float | None, tpot_s: float | None,
 ) -> None:  # fmt: skip
     """Check, make the copy that is served, and register."""
     if quantized and in_place:
@@ -97,10 +101,14 @@ def _serve(
     if quantized and not named:
         name = f"{name}-{quantized}"
     registration = ModelRegistration(
-        name=name, path=str(path), compute=compute or "", kv=kv or "", ttft_s=ttft_s, tpot_s=tpot_s, source=source
-    )
+        name=name, path=str(path), compute=compute or "", kv=kv or "", ttft_s=ttft_s, tpot_s=tpot_s, source=source,
+        base=base or "",
+    )  # fmt: skip
+    adapter = is_adapter(path)
+    if quantized and adapter:
+        raise CallerError("--quantize is for models: an adapter is computed beside its base", field="quantize")
     if not place.url:
-        model = examine(registration)
+        model = examine(registration, registered(place))
         weights = QUANTIZED[quantized] if quantized else model.shape.weights
         check_servable(
             place, msgspec.structs.replace(model, shape=msgspec.structs.replace(model.shape, weights=weights))
@@ -108,7 +116,7 @@ def _serve(
     elif quantized:
         raise CallerError("--quantize works on the daemon's own machine only: leave out --url", field="quantize")
     if quantized or not (in_place or place.url or is_store(path)):
-        copy = make_store(place, path, name, quantized)
+        copy = keep_adapter(place, path, name) if adapter else make_store(place, path, name, quantized)
         registration = msgspec.structs.replace(registration, path=str(copy))
     register(place, registration)
     click.echo(f'{name} is added: llmhostd run {name} "..."')
@@ -122,11 +130,13 @@ def list_(place: Place) -> None:
         live = daemon.get("/api/v1/models", tuple[ModelSnapshot, ...]) if daemon else None
     table = plain_table("MODEL", "FAMILY", "PARAMS", "WEIGHTS", "SIZE", "CONTEXT", "STATE")
     for one in live or ():
-        table.add_row(one.name, one.family, _millions(one.parameters), one.weights, spell_bytes(one.weight_bytes),
+        weights = f"on {one.base}" if one.base else one.weights
+        table.add_row(one.name, one.family, _millions(one.parameters), weights, spell_bytes(one.weight_bytes),
                       str(one.max_context_tokens), f"{one.state}  {one.because}".strip())  # fmt: skip
     for known in registered(place) if live is None else ():
-        shape, a = known.shape, known.shape.architecture
-        table.add_row(known.name, a.family, _millions(known.parameters), shape.weights, spell_bytes(shape.weight_bytes),
+        shape, a, adapter = known.shape, known.shape.architecture, known.adapter
+        weights, size = (f"on {adapter.base}", adapter.bytes) if adapter else (shape.weights, shape.weight_bytes)
+        table.add_row(known.name, a.family, _millions(known.parameters), weights, spell_bytes(size),
                       str(a.max_context_tokens), "no daemon")  # fmt: skip
     console().print(table if table.row_count else "no models yet: llmhostd models add PATH, or llmhostd demo-models")
 
@@ -194,6 +204,17 @@ def make_store(place: Place, source: Path, name: str, kind: str | None) -> Path:
     with drawn_progress() as draw:
         what = f"{source.name} to {kind}" if kind else f"{source.name} for loading"
         convert(source, destination, QUANTIZED[kind] if kind else None, lambda done, total: draw(what, done, total))
+    return destination
+
+
+def keep_adapter(place: Place, source: Path, name: str) -> Path:
+    """A copy of an adapter in the state directory; raises OperatorError if something else is there."""
+    destination = model_files(place) / name
+    if destination.exists():
+        if destination == source or is_adapter_copy(destination, source):
+            return destination
+        raise OperatorError(f"{destination} exists: `llmhostd models rm {name} --files`, or give another --name")
+    copy_adapter(source, destination)
     return destination
 
 

@@ -18,10 +18,10 @@ from llmhostd.bench.load import Load
 from llmhostd.bench.schedule import Lengths
 from llmhostd.cli.daemon_client import config_of, daemon_if_running
 from llmhostd.cli.option_types import BurstOption, LengthsOption
-from llmhostd.cli.registry import existing_database, registered
+from llmhostd.cli.registry import existing_database, specs
 from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import aside, console, plain_table
-from llmhostd.daemon.nodes import has_bf16, node_layout
+from llmhostd.daemon.nodes import node_layout
 from llmhostd.domain.errors import CallerError, OperatorError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.model import Slo
@@ -33,7 +33,6 @@ from llmhostd.evaluation.plan_report import check_kind, write_plan
 from llmhostd.evaluation.planning import Plan, make_plan
 from llmhostd.evaluation.question import Question
 from llmhostd.simulator.assumptions import SIZES
-from llmhostd.state.models import spec_of
 from llmhostd.state.profiles import ProfileTable
 
 BAR = 20
@@ -123,7 +122,7 @@ def _own_box(place: Place, seed: int) -> tuple[Question, str]:
     """Ask about this box; also returns a sentence about it."""
     config = config_of(place)
     nodes = _nodes(place, node_layout(config.nodes, config.devices, config.machine_memory).nodes)
-    models = [spec_of(one, config.slo, config.precision, bf16_hardware=has_bf16()) for one in registered(place)]
+    models = list(specs(place).values())
     if not models:
         raise OperatorError("this box has no models yet: add one (`llmhostd models add`), or plan for a --cluster")
     db = existing_database(place)

@@ -1,6 +1,6 @@
 """How does a person see, measure and verify how long iterations take?"""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -8,17 +8,15 @@ from llmhostd_tui.words import spell_seconds
 
 from llmhostd.cli.daemon_client import DaemonClient, config_of, daemon_if_running, state_dir_of
 from llmhostd.cli.profiling import measure_here, measure_there, verify_here
-from llmhostd.cli.registry import existing_database, registered, unknown_model
+from llmhostd.cli.registry import existing_database, registered, specs, unknown_model
 from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import console, plain_table
 from llmhostd.compute.estimator import ProfiledEstimator
-from llmhostd.daemon.nodes import has_bf16
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.model import ModelSpec
 from llmhostd.domain.profile import LatencyModel, Profile
 from llmhostd.state.database import open_database
 from llmhostd.state.lock import own_state
-from llmhostd.state.models import RegisteredModel, spec_of
 from llmhostd.state.profiles import ProfileTable
 from llmhostd.worker.verify import Deviation, Kind, mean_deviation
 
@@ -80,9 +78,7 @@ def _verify(place: Place, names: Sequence[str], loads: int, seed: int) -> None:
 
 def chosen(place: Place, names: Sequence[str]) -> list[tuple[ModelSpec, Path]]:
     """Those models, or the first of every shape; raises UnknownModelError."""
-    config = config_of(place)
-    bf16 = has_bf16()
-    known = {str(one.name): one for one in registered(place)}
+    known, what = {str(one.name): one for one in registered(place)}, specs(place)
     for name in names:
         if name not in known:
             raise unknown_model(name, known)
@@ -90,13 +86,12 @@ def chosen(place: Place, names: Sequence[str]) -> list[tuple[ModelSpec, Path]]:
         raise OperatorError("no model to measure: `llmhostd models add PATH`, or `llmhostd demo-models`")
     by_shape: dict[str, tuple[ModelSpec, Path]] = {}
     for model in [known[name] for name in names] or known.values():
-        spec = spec_of(model, config.slo, config.precision, bf16_hardware=bf16)
-        by_shape.setdefault(spec.shape.key, (spec, Path(model.path)))
+        spec = what[model.name]  # an adapter is measured as its base
+        by_shape.setdefault(spec.shape.key, (what[spec.served_by], Path(known[spec.served_by].path)))
     return list(by_shape.values())
 
 
 def _show(place: Place, daemon: DaemonClient | None) -> None:
-    known = registered(place)
     if daemon:
         profiles: Sequence[Profile] = daemon.get("/api/v1/profiles", tuple[Profile, ...])
     else:
@@ -105,21 +100,14 @@ def _show(place: Place, daemon: DaemonClient | None) -> None:
     if not profiles:
         console().print("nothing is measured yet: the daemon does it when a model is first asked for, or name a MODEL")
         return
-    names = _names_by_shape(place, known)
+    names: dict[str, list[str]] = {}
+    for spec in specs(place).values():
+        names.setdefault(spec.shape.key, []).append(spec.name)
     table = plain_table("SHAPE", "MODELS", "HARDWARE", "PREFILL 512", "DECODE x1", "DECODE x16", "LOAD", "FIRST RUN",
                         "PREDICTED BY")  # fmt: skip
     for one in profiles:
         table.add_row(*_row(one, names.get(one.shape_key, [])))
     console().print(table)
-
-
-def _names_by_shape(place: Place, known: Iterable[RegisteredModel]) -> dict[str, list[str]]:
-    config = config_of(place)
-    names: dict[str, list[str]] = {}
-    for model in known:
-        spec = spec_of(model, config.slo, config.precision, bf16_hardware=has_bf16())
-        names.setdefault(spec.shape.key, []).append(model.name)
-    return names
 
 
 def _row(one: Profile, names: Sequence[str]) -> tuple[str, ...]:

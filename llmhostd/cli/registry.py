@@ -12,13 +12,17 @@ from sqlite_utils import Database
 from llmhostd.api.service import ModelRegistration
 from llmhostd.cli.daemon_client import config_of, daemon_if_running, state_dir_of
 from llmhostd.cli.root import Place
+from llmhostd.daemon.adapter_registration import check_room
+from llmhostd.daemon.models import check_no_adapters
 from llmhostd.daemon.nodes import has_bf16, node_layout
 from llmhostd.daemon.precisions import check_precisions
 from llmhostd.daemon.registration import examine
 from llmhostd.domain.errors import OperatorError, UnknownModelError
 from llmhostd.domain.ids import ModelName
+from llmhostd.domain.model import ModelSpec
 from llmhostd.domain.snapshot import ModelSnapshot
 from llmhostd.state.database import DATABASE_FILE, open_database
+from llmhostd.state.families import specs_of
 from llmhostd.state.lock import own_state
 from llmhostd.state.models import ModelTable, RegisteredModel, spec_of
 
@@ -31,20 +35,30 @@ def register(place: Place, registration: ModelRegistration) -> None:
             return
     directory = state_dir_of(place)
     with own_state(directory):
-        model = examine(registration)
+        table = ModelTable(open_database(directory))
+        model = examine(registration, table.all())
         check_servable(place, model)
-        ModelTable(open_database(directory)).put(model)
+        table.put(model)
 
 
 def check_servable(place: Place, model: RegisteredModel) -> None:
-    """Raises CallerError naming `compute` or `kv` if no node of this configuration could ever load the model."""
+    """Raises CallerError naming the field if no node of this configuration could ever load the model."""
     config = config_of(place)
+    nodes = node_layout(config.nodes, config.devices, config.machine_memory).nodes
+    check_room(model, nodes, config.adapters)
     spec = spec_of(model, config.slo, config.precision, bf16_hardware=has_bf16())
-    check_precisions(spec.shape, node_layout(config.nodes, config.devices, config.machine_memory).nodes)
+    check_precisions(spec.shape, nodes)
+
+
+def specs(place: Place) -> dict[ModelName, ModelSpec]:
+    """Say what the registered models are under this configuration."""
+    config = config_of(place)
+    slo, precision, adapters = config.slo, config.precision, config.adapters
+    return specs_of(registered(place), slo, precision, adapters, bf16_hardware=has_bf16())
 
 
 def remove(place: Place, name: str) -> None:
-    """Forget a model; its files stay. Raises UnknownModelError with the nearest name."""
+    """Forget a model; its files stay. Raises UnknownModelError with the nearest name, CallerError for a base."""
     with daemon_if_running(place) as daemon:
         if daemon:
             daemon.delete(f"/api/v1/models/{name}")
@@ -52,6 +66,7 @@ def remove(place: Place, name: str) -> None:
     directory = state_dir_of(place)
     with own_state(directory):
         table = ModelTable(open_database(directory))
+        check_no_adapters(ModelName(name), table.all())
         if not table.remove(ModelName(name)):
             raise unknown_model(name, [one.name for one in table.all()])
 

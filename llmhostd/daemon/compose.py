@@ -79,7 +79,7 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
     note = RunNote(state_dir)
     requests = LiveRequests(tally, note)
     feed = DecisionFeed(config.http.max_event_streams)
-    models = Models(config.slo, config.precision, bf16_hardware=has_bf16())
+    models = Models(config.slo, config.precision, config.adapters, bf16_hardware=has_bf16())
     process = TemplateProcess(config.templates)
     texts = Texts(process, TokenizerCache(process, config.tokenizers))
     decides: Mind = make_mind(nodes) if make_mind else HostMind(nodes, config.host_policies())
@@ -112,6 +112,7 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
     service = Daemon(
         nodes=nodes, mind=mind, loop=loop, models=models, records=records, texts=texts, feed=feed, tally=tally,
         measurements=measurements, submission=submission, shelf=shelf, returned=returned,
+        adapters=config.adapters,
         left_out=layout.excluded,
     )  # fmt: skip
     return Parts(

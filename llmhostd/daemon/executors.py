@@ -56,7 +56,9 @@ class Executor:
             return
         request.shape = action.request
         request.told = (action.node_id, action.instance_id)
+        identity = action.request.adapter
+        adapter = self._models.adapter_file(identity) if identity else None
         self._send(
             action.node_id,
-            SubmitFrame(command=action, context=request.context, sampling=request.sampling),
+            SubmitFrame(command=action, context=request.context, sampling=request.sampling, adapter=adapter),
         )

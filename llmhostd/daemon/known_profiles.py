@@ -8,6 +8,7 @@ from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.model import ModelSpec
 from llmhostd.domain.profile import Profile
 from llmhostd.engines.discovery import known_profile
+from llmhostd.host.families import shape_on
 
 log = logging.getLogger(__name__)
 
@@ -16,7 +17,7 @@ def known_profiles(nodes: Sequence[NodeSpec], model: ModelSpec) -> Iterator[Prof
     """Ask the engine of each node. One that should know and does not is warned of: the model cannot be loaded there."""
     for node in nodes:
         try:
-            profile = known_profile(node, model.shape)
+            profile = known_profile(node, shape_on(node, model))
         except OperatorError as error:
             log.warning("node %s cannot serve %s: %s", node.id, model.name, error)
             continue

@@ -88,7 +88,7 @@ def introduce(parts: Parts) -> None:
     known = _introduce_models(parts, models) | _introduce_profiles(parts, profiles)
     if parts.config.daemon.profile_at_start:
         for spec in parts.models:
-            if spec.shape.key not in known:
+            if spec.shape.key not in known and spec.adapter is None:
                 parts.loop.hear(WarmUpAsked(name=spec.name))
     parts.returned.load_again(placements, parts.loop)
 
@@ -96,8 +96,7 @@ def introduce(parts: Parts) -> None:
 def _introduce_models(parts: Parts, models: Sequence[RegisteredModel]) -> set[ShapeKey]:
     """Return the shapes that every node's engine knows without measuring."""
     known = set()
-    for model in models:
-        spec = parts.models.add(model)
+    for spec in parts.models.add(models):
         parts.loop.hear(ModelAdded(spec=spec))
         told = list(known_profiles(parts.nodes, spec))
         for profile in told:

@@ -5,6 +5,8 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from llmhostd.config import NodeSettings
 from llmhostd.daemon.node_cores import cores_of_nodes, sharing_caveat
 from llmhostd.daemon.node_defaults import ExcludedDevice, Machine, default_nodes, left_out, look_at
@@ -18,7 +20,7 @@ from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.hardware import MemoryPool, NodeKind, NodeSpec
 from llmhostd.domain.ids import HardwareKey, NodeId
 from llmhostd.domain.words import Word
-from llmhostd.engines.discovery import check_node, find_engine
+from llmhostd.engines.discovery import check_node, computes_adapters, find_engine
 from llmhostd.memory.machine_share import MachineMemoryPolicy
 
 BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16")
@@ -63,7 +65,7 @@ def node_layout(
             said = _caveats(index, cores, machine, devices, budget)
             node = _cpu_node(one, cores[index], pools[index], budget, machine, said, where)
         _check(node, where)
-        nodes.append(node)
+        nodes.append(msgspec.structs.replace(node, adapters=computes_adapters(node.engine)))
         budgets.append(budget)
     if settings:
         excluded = left_out(machine, cores, cards)

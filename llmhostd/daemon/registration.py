@@ -2,12 +2,15 @@
 
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from llmhostd.api.service import ModelRegistration
+from llmhostd.daemon.adapter_registration import base_of, check_family, examine_adapter
 from llmhostd.domain.errors import CallerError
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.model import ComputePrecision, KvPrecision
+from llmhostd.loader.adapter import CONFIG_FILE, is_adapter
 from llmhostd.loader.safetensors import describe
 from llmhostd.state.models import RegisteredModel, compute_precision, kv_precision
 from llmhostd.text.template_process import TemplateProcess
@@ -17,10 +20,11 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 _LONGEST_PATH = 4096
 
 
-def examine(registration: ModelRegistration) -> RegisteredModel:
-    """Read and check what is to be served; weights are not touched. Blocks on the disk.
+def examine(registration: ModelRegistration, known: Sequence[RegisteredModel] = ()) -> RegisteredModel:
+    """Read and check what is to be served; a checkpoint's weights are not touched. Blocks on the disk.
 
-    Raises CallerError naming the field, CheckpointError naming file and tensor.
+    `known`: the models there are, among which an adapter has its base. Raises CallerError naming the field,
+    CheckpointError naming file and tensor.
     """
     if not NAME.fullmatch(registration.name):
         raise CallerError(
@@ -28,6 +32,17 @@ def examine(registration: ModelRegistration) -> RegisteredModel:
         )
     _check_promise(registration)
     path = _checked_path(registration.path)
+    if is_adapter(path):
+        model = _adapter(registration, path, [one for one in known if one.name != registration.name])
+    elif registration.base:
+        raise CallerError(f"base: {path} is no adapter: it has no {CONFIG_FILE}, or is a model itself", field="base")
+    else:
+        model = _checkpoint(registration, path)
+    check_family(model, known)
+    return model
+
+
+def _checkpoint(registration: ModelRegistration, path: Path) -> RegisteredModel:
     description = describe(path)
     read_tokenizer(path, registration.name, TemplateProcess())
     if registration.compute:
@@ -45,6 +60,25 @@ def examine(registration: ModelRegistration) -> RegisteredModel:
         tpot_s=registration.tpot_s,
         source=registration.source,
         added_at=time.time(),
+    )
+
+
+def _adapter(registration: ModelRegistration, path: Path, known: Sequence[RegisteredModel]) -> RegisteredModel:
+    for field in ("compute", "kv"):
+        if getattr(registration, field):
+            raise CallerError(f"{field}: an adapter is computed as its base is; leave it out", field=field)
+    base = base_of(path, registration.base, known)
+    adapter = examine_adapter(path, registration.name, base, known)
+    return RegisteredModel(
+        name=ModelName(registration.name),
+        path=str(path),
+        shape=base.shape,
+        parameters=adapter.parameters,
+        ttft_s=registration.ttft_s,
+        tpot_s=registration.tpot_s,
+        source=registration.source,
+        added_at=time.time(),
+        adapter=adapter,
     )
 
 

@@ -10,7 +10,8 @@ import msgspec
 
 from llmhostd import __version__
 from llmhostd.api.nearest import nearest
-from llmhostd.api.service import Ask, CallRecord, KeptCall, ModelRegistration, RefusedError
+from llmhostd.api.service import Ask, CallRecord, KeptCall, ModelRegistration, RefusedError, Stays
+from llmhostd.daemon.adapter_registration import check_room
 from llmhostd.daemon.answer import Answer
 from llmhostd.daemon.decisions import DecisionFeed, Follower
 from llmhostd.daemon.known_profiles import known_profiles
@@ -27,8 +28,8 @@ from llmhostd.daemon.shelf import Shelf
 from llmhostd.daemon.submission import Submission
 from llmhostd.daemon.tally import Tally
 from llmhostd.daemon.texts import Texts
-from llmhostd.domain.actions import Refusal
-from llmhostd.domain.errors import UnknownNameError
+from llmhostd.domain.actions import DeclineMove, Refusal
+from llmhostd.domain.errors import CallerError, UnknownNameError
 from llmhostd.domain.events import (
     DrainAsked,
     DrainEnded,
@@ -41,7 +42,8 @@ from llmhostd.domain.events import (
     WarmUpAsked,
 )
 from llmhostd.domain.hardware import NodeSpec
-from llmhostd.domain.ids import ModelName, NodeId
+from llmhostd.domain.ids import ModelName, NodeId, RequestId
+from llmhostd.domain.model import ModelSpec
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.snapshot import (
     HostSnapshot,
@@ -52,6 +54,7 @@ from llmhostd.domain.snapshot import (
     UsageRow,
 )
 from llmhostd.host.snapshots import MindSnapshot
+from llmhostd.state.policy import AdapterPolicy
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +77,7 @@ class Daemon:
         submission: Submission,
         shelf: Shelf,
         returned: Return,
+        adapters: AdapterPolicy,
         left_out: Sequence[ExcludedDevice],
     ) -> None:
         self.draining = False
@@ -89,6 +93,7 @@ class Daemon:
         self._submission = submission
         self._shelf = shelf
         self._returned = returned
+        self._adapters = adapters
         self._left_out = tuple(f"{one.device}: {one.because}" for one in left_out)
         self._started_s = time.monotonic()
         self._changing = asyncio.Lock()
@@ -157,31 +162,32 @@ class Daemon:
         """See `Service`."""
         return self._measurements.profiles()
 
-    def created_unix_s(self, name: ModelName) -> int:
+    def added(self, name: ModelName) -> tuple[int, ModelName | None]:
         """See `Service`."""
-        return int(self._models.registered(name).added_at)
+        model = self._models.registered(name)
+        return int(model.added_at), model.adapter.base if model.adapter else None
 
     async def register(self, registration: ModelRegistration) -> ModelSnapshot:
         """See `Service`."""
         async with self._changing:
-            model = await asyncio.to_thread(examine, registration)
+            model = await asyncio.to_thread(examine, registration, self._models.known())
             check_precisions(self._models.resolve(model).shape, self._nodes)
-            spec = self._models.add(model)
+            check_room(model, self._nodes, self._adapters)
+            changed = self._models.add([model])
             await self._records.put_model(model)
             self._texts.forget(Path(model.path))
-            self._loop.hear(ModelAdded(spec=spec))
-            for profile in known_profiles(self._nodes, spec):
-                self._loop.hear(ProfileKnown(profile=profile))
+            self._tell_changed(changed)
         log.info("model %s: %s", model.name, model.path)
         return next(one for one in self.models() if one.name == model.name)
 
     async def remove(self, name: ModelName) -> None:
         """See `Service`."""
         async with self._changing:
-            model = self._models.remove(name)
+            model, changed = self._models.remove(name)
             await self._records.remove_model(name)
             self._texts.forget(Path(model.path))
             self._loop.hear(ModelRemoved(name=name))
+            self._tell_changed(changed)
         log.info("model %s: forgotten", name)
 
     def load(self, name: ModelName) -> None:
@@ -191,13 +197,15 @@ class Daemon:
 
     def unload(self, name: ModelName) -> None:
         """See `Service`."""
-        self._models.spec(name)
+        adapter = self._models.spec(name).adapter
+        if adapter is not None:
+            because = f"{name} is an adapter and holds next to nothing; unload {adapter.base}, its base"
+            raise CallerError(f"name: {because}", field="name")
         self._loop.hear(UnloadAsked(name=name))
 
     def release(self, name: ModelName) -> None:
         """See `Service`."""
-        self._models.spec(name)
-        self._loop.hear(ModelReleased(name=name))
+        self._loop.hear(ModelReleased(name=self._models.spec(name).served_by))
 
     def measure(self, name: ModelName) -> None:
         """See `Service`."""
@@ -214,6 +222,28 @@ class Daemon:
         self._check_node(node_id)
         self._loop.hear(DrainEnded(node_id=node_id))
 
+    def move(self, request_id: RequestId, node_id: NodeId) -> list[Stays]:
+        """See `Service`."""
+        self._check_node(node_id)
+        live = [one.id for one in self._look().requests]
+        if request_id not in live:
+            hint = nearest(request_id, live) or "; none is running"
+            raise UnknownNameError(f"there is no request {request_id[:100]!r}{hint}", field="request_id")
+        return self._moved(MoveAsked(request_id=request_id, node_id=node_id))
+
+    def move_model(self, name: ModelName, node_id: NodeId) -> list[Stays]:
+        """See `Service`."""
+        self._models.registered(name)
+        self._check_node(node_id)
+        return self._moved(ModelMoveAsked(name=name, node_id=node_id))
+
+    def _moved(self, event: MoveAsked | ModelMoveAsked) -> list[Stays]:
+        """Let the mind decide, and pick out what it declined."""
+        after = self._feed.last
+        self._loop.hear(event)
+        declined = [one for one in self._feed.recent if one.sequence > after and one.kind == DeclineMove.__name__]
+        return [Stays(id=RequestId(one.subject), because=one.because) for one in declined]
+
     async def usage(self, *, per_day: bool, since: str) -> list[UsageRow]:
         """See `Service`."""
         return await self._records.read_usage(per_day=per_day, since=since)
@@ -221,6 +251,13 @@ class Daemon:
     def subscribe(self, after: int) -> Follower:
         """See `Service`."""
         return self._feed.follow(after)
+
+    def _tell_changed(self, specs: Sequence[ModelSpec]) -> None:
+        """Let the mind know models that are new, or others than before."""
+        for spec in specs:
+            self._loop.hear(ModelAdded(spec=spec))
+        for profile in (one for spec in specs for one in known_profiles(self._nodes, spec)):
+            self._loop.hear(ProfileKnown(profile=profile))
 
     def _check_node(self, node_id: NodeId) -> None:
         known = [node.id for node in self._nodes]

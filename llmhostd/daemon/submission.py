@@ -5,7 +5,6 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -97,8 +96,7 @@ class Submission:
         return answer
 
     async def _encode(self, ask: Ask) -> _Encoded:
-        checkpoint = Path(self._models.registered(ask.model).path)
-        encoding = self._texts.encode(ask.model, checkpoint, ask.prompts)
+        encoding = self._texts.encode(ask.model, self._models.text_of(ask.model), ask.prompts)
         (tokenizer, prompts), _ = await asyncio.gather(encoding, self._whereabouts.look(ask.model))
         spec = self._models.spec(ask.model)  # looked up now: it may have been removed while its prompt was encoded
         lengths = [_most_tokens(ask, spec, prompt) for prompt in prompts]

@@ -26,15 +26,15 @@ class Texts:
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="text")
 
     async def encode(
-        self, model: ModelName, checkpoint: Path, prompts: Sequence[Prompt]
+        self, model: ModelName, places: Sequence[Path], prompts: Sequence[Prompt]
     ) -> tuple[ModelTokenizer, list[tuple[int, ...]]]:
-        """Return the model's tokenizer and each prompt's token ids, at least one.
+        """Return the model's tokenizer and each prompt's token ids, at least one. `places`: see `Models.text_of`.
 
         Raises CallerError naming the field; RefusedError when the model's own files are broken.
         """
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._threads, self._encode, model, checkpoint, prompts)
+            return await loop.run_in_executor(self._threads, self._encode, model, places, prompts)
         except CheckpointError as error:
             # The caller cannot mend it; whoever runs the box can.
             raise RefusedError(Refusal.MODEL_BROKEN, str(error), retry_after_s=60.0) from error
@@ -53,9 +53,9 @@ class Texts:
         self._process.close()
 
     def _encode(
-        self, model: ModelName, checkpoint: Path, prompts: Sequence[Prompt]
+        self, model: ModelName, places: Sequence[Path], prompts: Sequence[Prompt]
     ) -> tuple[ModelTokenizer, list[tuple[int, ...]]]:
-        tokenizer = self._cache.get(model, checkpoint)
+        tokenizer = self._cache.get(model, *places)
         return tokenizer, [self._one(tokenizer, prompt) for prompt in prompts]
 
     def _one(self, tokenizer: ModelTokenizer, prompt: Prompt) -> tuple[int, ...]:

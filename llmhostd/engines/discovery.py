@@ -61,6 +61,12 @@ def kinds_of(name: str) -> tuple[NodeKind, ...]:
     return kinds
 
 
+def computes_adapters(name: str) -> bool:
+    """Say whether an engine computes low-rank adapters. Raises OperatorError as `find_engine`."""
+    does: bool = getattr(find_engine(name), "adapters", False)
+    return does
+
+
 def check_node(node: NodeSpec) -> None:
     """Raise OperatorError, naming a setting of the node where one is wrong, if its engine could never be this node."""
     check: Callable[[NodeSpec], None] | None = getattr(find_engine(node.engine), "check", None)

@@ -197,6 +197,8 @@ class DescribedPlugin(Protocol):
 
     kinds: tuple[NodeKind, ...]
     """Devices that it drives: each of such a kind becomes a node of its own accord. CPUs, if a plugin does not say."""
+    adapters: bool
+    """Whether it takes `LoadOptions.adapters`, as its facts say. Not, if a plugin does not say."""
 
     def check(self, node: NodeSpec) -> None:
         """Raise OperatorError, beginning with the name of the setting, if the engine can never be this node."""

@@ -72,6 +72,11 @@ class AdapterWeights:
         return values
 
 
+def is_adapter(path: Path) -> bool:
+    """Whether a directory holds an adapter, and no model of its own."""
+    return (path / CONFIG_FILE).is_file() and not (path / "config.json").is_file()
+
+
 def open_adapter(path: Path, base: Architecture) -> AdapterWeights:
     """Read, map and check an adapter's directory. Raises CheckpointError naming the file and the field or tensor."""
     if not path.is_dir():

@@ -8,6 +8,8 @@ from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNot
 from huggingface_hub.hf_api import RepoSibling
 
 from llmhostd.domain.errors import CallerError, CheckpointError, OperatorError
+from llmhostd.loader.adapter import CONFIG_FILE, WEIGHTS_FILE
+from llmhostd.loader.adapter_copy import COPIED
 
 _NEEDED = ("config.json", "tokenizer.json")
 _WANTED = (
@@ -76,6 +78,10 @@ def list_files(repo: str, revision: str, endpoint: str, token: str | None) -> Li
 
 
 def _needed_files(repo: str, offered: dict[str, RepoSibling]) -> tuple[RemoteFile, ...]:
+    if CONFIG_FILE in offered and "config.json" not in offered:
+        if WEIGHTS_FILE not in offered:
+            raise CheckpointError(f"{repo} has no {WEIGHTS_FILE}: pickled adapters can run code and are never pulled")
+        return tuple(_remote_file(repo, offered[name]) for name in COPIED if name in offered)
     missing = [name for name in _NEEDED if name not in offered]
     if missing:
         raise CheckpointError(

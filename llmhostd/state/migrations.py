@@ -78,9 +78,14 @@ def _starts(db: Database) -> None:
     )
 
 
+def _adapters(db: Database) -> None:
+    db["models"].add_column("adapter", str)
+
+
 MIGRATIONS: dict[str, Migration] = {
     "0001_models": _models, "0002_profiles": _profiles, "0003_usage": _usage, "0004_flex": _flex,
     "0005_placements": _placements, "0006_starts": _starts,
+    "0007_adapters": _adapters,
 }  # fmt: skip
 
 

@@ -6,7 +6,15 @@ from sqlite_utils import Database
 from llmhostd.checkpoints.kv_size import kv_bytes_per_token
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.ids import ModelName
-from llmhostd.domain.model import ComputePrecision, KvPrecision, ModelShape, ModelSpec, Slo, WeightFormat
+from llmhostd.domain.model import (
+    ComputePrecision,
+    KvPrecision,
+    LowRankAdapter,
+    ModelShape,
+    ModelSpec,
+    Slo,
+    WeightFormat,
+)
 from llmhostd.domain.words import Word
 from llmhostd.state.database import durable
 from llmhostd.state.policy import PrecisionPolicy, SloPolicy
@@ -34,6 +42,8 @@ class RegisteredModel(Word):
     """Where it came from: `local`, `demo`, or the hub's name."""
     added_at: float = 0.0
     """Unix seconds."""
+    adapter: LowRankAdapter | None = None
+    """Of an adapter; its `shape` is its base's then."""
 
 
 class ModelTable:
@@ -51,7 +61,7 @@ class ModelTable:
         """Add a model, or replace the one of that name; on the disk when this returns."""
         row = {name: getattr(model, name) for name in model.__struct_fields__}
         with durable(self._db):
-            self._table.insert(row | {"shape": msgspec.json.encode(model.shape).decode()}, replace=True)
+            self._table.insert(row | {"shape": _json(model.shape), "adapter": _json(model.adapter)}, replace=True)
 
     def remove(self, name: ModelName) -> bool:
         """Forget a model, for good when this returns; its files stay. False if there was none."""
@@ -62,7 +72,7 @@ class ModelTable:
 
 
 def spec_of(model: RegisteredModel, slo: SloPolicy, precision: PrecisionPolicy, *, bf16_hardware: bool) -> ModelSpec:
-    """Return what the minds know of a model under this configuration, on this CPU."""
+    """Return what the minds know of a checkpoint under this configuration, on this CPU; its adapters left out."""
     compute = compute_precision(model.compute or precision.compute, model.shape.weights, bf16_hardware=bf16_hardware)
     kv = kv_precision(model.kv or precision.kv)
     shape = msgspec.structs.replace(
@@ -100,4 +110,9 @@ def _check(field: str, wanted: str, known: list[str]) -> None:
 
 def _from_row(row: dict[str, object]) -> RegisteredModel:
     shape = msgspec.json.decode(str(row["shape"]), type=ModelShape)
-    return msgspec.convert(row | {"shape": shape}, RegisteredModel)
+    adapter = msgspec.json.decode(str(row["adapter"]), type=LowRankAdapter | None) if row["adapter"] else None
+    return msgspec.convert(row | {"shape": shape, "adapter": adapter}, RegisteredModel)
+
+
+def _json(value: Word | None) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()

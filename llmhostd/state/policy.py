@@ -24,6 +24,16 @@ class PrecisionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterPolicy:
+    """How much room a model is loaded with for the adapters that were added to it. Without any it has none."""
+
+    slots: int = 8
+    """Adapters that one iteration may have at most. Where requests name more, they take turns."""
+    most_rank: int = 64
+    """An adapter of a larger rank is refused: every slot of its base would have to be as large."""
+
+
+@dataclass(frozen=True, slots=True)
 class FlexPolicy:
     """What is remembered of best-effort calls (`service_tier: "flex"`), so that the daemon's end loses none of them."""
 

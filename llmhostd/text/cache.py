@@ -33,8 +33,11 @@ class TokenizerCache:
         self._lock = threading.Lock()
         self._reading: dict[Path, threading.Lock] = {}
 
-    def get(self, model: str, checkpoint: Path) -> ModelTokenizer:
-        """Return the tokenizer of a checkpoint, reading it at need. Blocks then. Raises CheckpointError."""
+    def get(self, model: str, checkpoint: Path, base: Path | None = None) -> ModelTokenizer:
+        """Return the tokenizer of a checkpoint, reading it at need. Blocks then. Raises CheckpointError.
+
+        `base`: see `read_tokenizer`.
+        """
         with self._lock:
             kept = self._touch(checkpoint)
             reading = self._reading.setdefault(checkpoint, threading.Lock())
@@ -45,8 +48,8 @@ class TokenizerCache:
                 kept = self._touch(checkpoint)
             if kept is not None:
                 return kept
-            made = read_tokenizer(checkpoint, model, self._process)
-            size = (checkpoint / "tokenizer.json").stat().st_size * _BYTES_PER_FILE_BYTE
+            made = read_tokenizer(checkpoint, model, self._process, base)
+            size = _file_bytes(checkpoint, base) * _BYTES_PER_FILE_BYTE
             with self._lock:
                 self._entries[checkpoint] = (made, size)
                 self._trim()
@@ -74,3 +77,9 @@ class TokenizerCache:
         while held > self._policy.tokenizer_cache_bytes and len(self._entries) > 1:
             oldest = next(iter(self._entries))
             held -= self._entries.pop(oldest)[1]
+
+
+def _file_bytes(checkpoint: Path, base: Path | None) -> int:
+    own = checkpoint / "tokenizer.json"
+    file = own if base is None or own.is_file() else base / "tokenizer.json"
+    return file.stat().st_size

@@ -20,6 +20,7 @@ PLAIN_TRANSCRIPT = """\
 """
 """For checkpoints that bring no template: what a model that only continues text understands best."""
 
+TEMPLATE_FILE = "chat_template.jinja"
 _DEFAULT = "default"
 _WITH_TOOLS = "tool_use"
 _MOST_STOPPED = 3
@@ -80,7 +81,7 @@ class ChatTemplate:
 
 def read_templates(checkpoint: Path, tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
     """Return the checkpoint's templates by name. Raises CheckpointError naming the file."""
-    file = checkpoint / "chat_template.jinja"
+    file = checkpoint / TEMPLATE_FILE
     if file.is_file():
         try:
             return {_DEFAULT: file.read_text(encoding="utf-8")}

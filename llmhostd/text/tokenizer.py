@@ -5,17 +5,18 @@ tokenizer_config.json, the ids that end an answer from generation_config.json an
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, decoders
 
 from llmhostd.domain.errors import CallerError, CheckpointError
-from llmhostd.text.chat_template import ChatTemplate, read_templates
+from llmhostd.text.chat_template import TEMPLATE_FILE, ChatTemplate, read_templates
 from llmhostd.text.detokenize import ByteLevelDetokenizer, Detokenizer, WindowDetokenizer, byte_level_texts
 from llmhostd.text.template_process import TemplateProcess
 
+_TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", TEMPLATE_FILE)
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
@@ -68,9 +69,19 @@ class ModelTokenizer:
         return (self._tokenizer.decode([token_id], skip_special_tokens=False) or token).encode()
 
 
-def read_tokenizer(checkpoint: Path, model: str, process: TemplateProcess) -> ModelTokenizer:
-    """Read a checkpoint's text side. `model` names it in errors. Raises CheckpointError naming the file."""
-    file = checkpoint / "tokenizer.json"
+def has_text_files(folder: Path) -> bool:
+    """Whether an adapter brings a tokenizer or a chat template of its own."""
+    return any((folder / name).is_file() for name in _TEXT_FILES)
+
+
+def read_tokenizer(checkpoint: Path, model: str, process: TemplateProcess, base: Path | None = None) -> ModelTokenizer:
+    """Read a checkpoint's text side. `model` names it in errors. Raises CheckpointError naming the file.
+
+    `base`: where to find what an adapter does not bring itself. Its chat template may come from either, in whichever
+    form.
+    """
+    places = (checkpoint, base) if base else (checkpoint,)
+    file = _find(places, "tokenizer.json")
     if not file.is_file():
         raise CheckpointError(f"{file} is missing: a model needs its tokenizer (`tokenizer.model` alone is not read)")
     try:
@@ -79,15 +90,29 @@ def read_tokenizer(checkpoint: Path, model: str, process: TemplateProcess) -> Mo
         raise CheckpointError(f"{file}: not a tokenizer: {error}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    config = _read_json(checkpoint / "tokenizer_config.json")
+    config = _read_json(_find(places, "tokenizer_config.json"))
     special = _special_tokens(config)
-    template = ChatTemplate(model, read_templates(checkpoint, config), special, process)
+    template = ChatTemplate(model, _templates(places), special, process)
     return ModelTokenizer(
         tokenizer,
         chat_template=template,
         special_tokens=special,
-        eos_token_ids=_eos_token_ids(checkpoint, tokenizer, special),
+        eos_token_ids=_eos_token_ids(places, tokenizer, special),
     )
+
+
+def _find(places: Sequence[Path], name: str) -> Path:
+    """Return the first file of that name; where it should be if there is none."""
+    return next((folder / name for folder in places if (folder / name).is_file()), places[-1] / name)
+
+
+def _templates(places: Sequence[Path]) -> dict[str, str]:
+    """Take the templates of the first place that has any."""
+    for folder in places[:-1]:
+        config = _read_json(folder / "tokenizer_config.json")
+        if (folder / TEMPLATE_FILE).is_file() or config.get("chat_template") is not None:
+            return read_templates(folder, config)
+    return read_templates(places[-1], _read_json(places[-1] / "tokenizer_config.json"))
 
 
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
@@ -101,11 +126,11 @@ def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _eos_token_ids(checkpoint: Path, tokenizer: Tokenizer, special: Mapping[str, str]) -> tuple[int, ...]:
+def _eos_token_ids(places: Sequence[Path], tokenizer: Tokenizer, special: Mapping[str, str]) -> tuple[int, ...]:
     """Union of what generation_config.json (or else config.json) and the tokenizer name: any of them ends an answer."""
-    named = _read_json(checkpoint / "generation_config.json").get("eos_token_id")
+    named = _read_json(_find(places, "generation_config.json")).get("eos_token_id")
     if named is None:
-        named = _read_json(checkpoint / "config.json").get("eos_token_id")
+        named = _read_json(_find(places, "config.json")).get("eos_token_id")
     ids = {one for one in (named if isinstance(named, list) else [named]) if type(one) is int}
     own = tokenizer.token_to_id(special["eos_token"]) if "eos_token" in special else None
     return tuple(sorted(ids | ({own} if own is not None else set())))

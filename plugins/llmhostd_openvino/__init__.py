@@ -17,6 +17,7 @@ class Plugin:
     """What the entry point names: an `engines.interface.EnginePlugin`. Importing it is cheap."""
 
     kinds = (NodeKind.CPU,)
+    adapters = True
 
     def __call__(self, node: NodeSpec) -> "Engine":
         """Open the engine for a CPU node. Importing OpenVINO takes a moment, so it waits until somebody computes."""
