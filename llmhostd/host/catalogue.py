@@ -4,7 +4,7 @@ from llmhostd.domain.actions import HostAction
 from llmhostd.domain.commands import MeasureProfile
 from llmhostd.domain.events import MeasureAsked, ModelAdded, ModelReleased, ModelRemoved, UnloadAsked, WarmUpAsked
 from llmhostd.domain.ids import ModelName
-from llmhostd.domain.model import ModelState
+from llmhostd.domain.model import ModelSpec, ModelState
 from llmhostd.host.budget import Budget
 from llmhostd.host.families import computes, may_serve
 from llmhostd.host.fleet import Fleet, ModelRecord
@@ -32,8 +32,11 @@ class Catalogue:
         """Let a model be asked for; instances of an older checkpoint of that name leave once they are idle."""
         spec = event.spec
         before = self._fleet.models.get(spec.name)
-        outputs = before.outputs if before else OutputLengths(self._kv)
-        self._fleet.models[spec.name] = ModelRecord(spec, spec.shape.key, outputs)
+        if before is not None and not before.removed and _only_room_differs(before.spec, spec):
+            before.spec, before.shape_key = spec, spec.shape.key
+        else:
+            outputs = before.outputs if before else OutputLengths(self._kv)
+            self._fleet.models[spec.name] = ModelRecord(spec, spec.shape.key, outputs)
         if spec.adapter is not None:
             return []
         actions: list[HostAction] = []
@@ -135,3 +138,8 @@ class Catalogue:
     def _dismiss(self, instance: Instance, now: float) -> list[HostAction]:
         instance.unload_asked = True
         return self._residency.settle(instance, now, "asked to unload")
+
+
+def _only_room_differs(before: ModelSpec, after: ModelSpec) -> bool:
+    """Whether a model is what it was, but for the room for adapters that its base is loaded with."""
+    return before.shape != after.shape and before.shape.without_room() == after.shape.without_room()

@@ -1,5 +1,6 @@
 """What did a node do, as far as its host must know to plan?"""
 
+from llmhostd.compute.adapter_turns import distinct
 from llmhostd.domain.reports import InstanceReported, IterationReported
 from llmhostd.host.fleet import Fleet, NodeRecord
 from llmhostd.host.instance import Instance
@@ -23,8 +24,9 @@ def advance(fleet: Fleet, event: IterationReported) -> list[LiveRequest]:
     if instance is None:
         return []
     instance.last_used_s = max(instance.last_used_s, ended_s)
+    _follow_slots(fleet, instance, event)
+    _follow_staged(fleet, instance, event)
     finished: list[LiveRequest] = []
-    adapters: list[str] = []
     for row in event.rows:
         if row.finish is not None:
             fleet.left(event.node_id, row.request_id)
@@ -44,9 +46,22 @@ def advance(fleet: Fleet, event: IterationReported) -> list[LiveRequest]:
         if row.finish is not None:
             finished.append(request)
             fleet.models[instance.model].outputs.observe(load.tokens_out)
-    if instance.load.room is not None:
-        instance.load.room = instance.load.room.after(tuple(dict.fromkeys(adapters)))
     return finished
+
+
+def _follow_staged(fleet: Fleet, instance: Instance, event: IterationReported) -> None:
+    """Know how much is computed of the streams that are to come to an instance."""
+    for row in event.rows if instance.arriving else ():
+        if row.request_id in instance.arriving:
+            fleet.migrations[row.request_id].computed_tokens += row.prefilled
+
+
+def _follow_slots(fleet: Fleet, instance: Instance, event: IterationReported) -> None:
+    """Know which adapters are in slots now."""
+    if instance.load.room is not None:
+        known = (fleet.requests.get(row.request_id) for row in event.rows)
+        adapters = distinct(one.load.shape for one in known if one is not None)
+        instance.load.room = instance.load.room.after(adapters)
 
 
 def weigh(instance: Instance, event: InstanceReported) -> None:
