@@ -78,6 +78,10 @@ class Instance:
     """`34/96` while its profile is measured."""
     closed: bool = False
     """It takes nobody new: somebody needs what it has no room for, and would not get it while it is here."""
+    arriving: dict[RequestId, RequestLoad] = field(default_factory=dict)
+    """Streams that run elsewhere and are to come here (`migration`): their KV is in its demand."""
+    measuring: str = ""
+    """`34/96` while its profile is measured."""
 
     @property
     def loaded(self) -> bool:
@@ -85,19 +89,24 @@ class Instance:
         return self.state in (ModelState.WARM, ModelState.RESIDENT)
 
     @property
+    def demanding(self) -> list[RequestLoad]:
+        """Whose KV it needs room for."""
+        return [*self.load.requests.values(), *self.arriving.values()]
+
+    @property
     def idle(self) -> bool:
-        """Whether it is loaded and nothing is assigned to it."""
-        return self.loaded and not self.load.requests
+        """Whether it is loaded and nothing is assigned to it, nor on its way to it."""
+        return self.loaded and not self.load.requests and not self.arriving
 
     @property
     def batch(self) -> int:
-        """How many latency-sensitive requests are assigned to it."""
-        return sum(request.latency_sensitive for request in self.load.requests.values())
+        """How many latency-sensitive requests are assigned to it, or on their way to it."""
+        return sum(request.latency_sensitive for request in self.load.requests.values()) + len(self.arriving)
 
     @property
     def waited_for(self) -> bool:
-        """Whether a latency-sensitive request is assigned to it."""
-        return any(request.latency_sensitive for request in self.load.requests.values())
+        """Whether a latency-sensitive request is assigned to it, or on its way to it."""
+        return bool(self.arriving) or any(request.latency_sensitive for request in self.load.requests.values())
 
     def move(self, state: ModelState) -> bool:
         """Change state along MOVES; says whether it was a change. A report that overtook an order changes nothing."""

@@ -41,8 +41,6 @@ def advance(fleet: Fleet, event: IterationReported) -> list[LiveRequest]:
         if row.tokens:
             load.said(len(row.tokens), ended_s)
             fleet.models[instance.model].crashes_in_a_row = 0
-        if load.shape.adapter:
-            adapters.append(load.shape.adapter)
         if row.finish is not None:
             finished.append(request)
             fleet.models[instance.model].outputs.observe(load.tokens_out)
