@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from llmhostd.domain.actions import Refusal
 from llmhostd.domain.errors import LlmhostdError
-from llmhostd.domain.ids import ModelName, NodeId
+from llmhostd.domain.ids import ModelName, NodeId, RequestId
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.request import FinishReason, Sampling, Tier
 from llmhostd.domain.snapshot import (
@@ -95,6 +95,19 @@ class KeptCall(Word):
     """HTTP status that the answer has; null: not done."""
     answer: Any
     """Body of the answer, or of the error; null: not done."""
+
+
+class Stays(Word):
+    """A request that an operator wanted elsewhere, and why it stays where it is."""
+
+    id: RequestId
+    because: str
+
+
+class Moving(Word):
+    """What was asked to move does so from now on, but for these; `/api/v1/requests` says when it has arrived."""
+
+    stays: list[Stays]
 
 
 class ShownToken(Word):

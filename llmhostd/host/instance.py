@@ -1,10 +1,10 @@
 """What does the host know of one instance, and how may its state move?"""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from llmhostd.checkpoints.load_plan import LoadPlan
-from llmhostd.compute.workload import InstanceLoad
-from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId, ShapeKey
+from llmhostd.compute.workload import InstanceLoad, RequestLoad
+from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId, RequestId, ShapeKey
 from llmhostd.domain.model import ModelShape, ModelState
 from llmhostd.domain.start import StartSeen, TierBytes
 
@@ -74,8 +74,6 @@ class Instance:
     """Its last one; None: it was never ordered."""
     unload_asked: bool = False
     """By an operator, or because its model is gone or changed: unload as soon as it is idle."""
-    measuring: str = ""
-    """`34/96` while its profile is measured."""
     closed: bool = False
     """It takes nobody new: somebody needs what it has no room for, and would not get it while it is here."""
     arriving: dict[RequestId, RequestLoad] = field(default_factory=dict)
