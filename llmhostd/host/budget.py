@@ -82,7 +82,7 @@ class Budget:
             return 0, 0
         requests = [*(one for key, one in instance.load.requests.items() if key not in without), *extra]
         kv_bytes = self._kv_bytes(instance, requests) if requests else 0
-        runs = bool(requests) or instance.packs or self._fleet.profile_of(instance) is None
+        runs = bool(requests) or self._will_run(instance)
         if instance.resting:
             return (self.resident_bytes(instance) if runs else self.warm_bytes(instance)), kv_bytes
         if runs or instance.state is ModelState.RESIDENT:
@@ -139,9 +139,8 @@ class Budget:
         """
         unused_bytes = 0
         for one in self._fleet.instances_on(node):
-            if one.state is ModelState.RESIDENT:
-                demand_bytes = self._kv_bytes(one, one.load.requests.values()) if one.load.requests else 0
-                unused_bytes += max(one.kv_bytes - demand_bytes, 0)
+            demand_bytes = self._kv_bytes(one, one.load.requests.values()) if one.load.requests else 0
+            unused_bytes += max(node.promised.of(one.id, Purpose.KV) - demand_bytes, 0)
         return -node.promised.free_bytes - unused_bytes
 
     def others_must_give_way(self, instance: Instance, newcomer: RequestLoad) -> bool:
@@ -182,7 +181,7 @@ class Budget:
         for position, each in enumerate(yielding):
             if short_bytes <= 0:
                 break
-            if each.state is ModelState.RESIDENT:
+            if each.state is ModelState.RESIDENT and not self._will_run(each):
                 ways[position] = (each, Way.REST)
                 short_bytes -= node.promised.of(each.id) - self.warm_bytes(each)
         for position, each in enumerate(yielding):
@@ -271,6 +270,10 @@ class Budget:
             if self._fleet.profile_of(each) is not None and not any(each is one for one in but)
         ]
         return sorted(yielding, key=lambda each: (not each.idle, each.last_used_s))
+
+    def _will_run(self, instance: Instance) -> bool:
+        """Whether its node packs its weights although nobody asks for it: to be ready, or to measure it."""
+        return instance.packs or bool(instance.measuring) or not self._fleet.measured(instance)
 
     def _beyond_free_bytes(self, instance: Instance, newcomer: RequestLoad | None) -> int:
         node = self._fleet.node_of(instance)

@@ -83,30 +83,39 @@ class Catalogue:
 
     def warm_up_asked(self, event: WarmUpAsked, now: float) -> list[HostAction]:  # noqa: ARG002 - as the others
         """Load a model as soon as a node has the memory."""
-        if event.name in self._fleet.models:
+        if self._offered(event.name):
             self._wanted[event.name] = None
         return []
 
     def measure_asked(self, event: MeasureAsked, now: float) -> list[HostAction]:  # noqa: ARG002 - as the others
         """Measure a model wherever it is loaded; where it is nowhere, as soon as it is loaded."""
-        if event.name in self._fleet.models:
+        if self._offered(event.name):
             self._to_measure[event.name] = None
             if next(self._fleet.instances_of(event.name), None) is None:
                 self._wanted[event.name] = None
         return []
 
-    def measure(self) -> list[HostAction]:
-        """Order the measurements that were asked for and can begin."""
+    def measure(self, now: float) -> list[HostAction]:
+        """Order the measurements that were asked for and can begin: samples run in packed weights."""
         orders: list[HostAction] = []
         for name in list(self._to_measure):
             loaded = [each for each in self._fleet.instances_of(name) if each.loaded]
-            orders += [
-                MeasureProfile(node_id=each.node_id, instance_id=each.id, because="asked to measure it again")
-                for each in loaded
-            ]
-            if loaded or name not in self._fleet.models:
+            ready = [each for each in loaded if each.measuring or self._room_to_measure(each)]
+            for each in ready:
+                because = "asked to measure it again"
+                orders.append(MeasureProfile(node_id=each.node_id, instance_id=each.id, because=because))
+                each.measuring = each.measuring or "asked"
+                orders += self._residency.settle(each, now, f"{name} is to be measured")
+            if ready or name not in self._fleet.models:
                 del self._to_measure[name]
         return orders
+
+    def _room_to_measure(self, instance: Instance) -> bool:
+        """Whether its node has what it holds once its weights are packed, or others there can give way."""
+        before, instance.measuring = instance.measuring, "asked"
+        short_bytes = self._budget.shortage_bytes(instance)
+        instance.measuring = before
+        return short_bytes <= 0
 
     def warm_up(self, now: float) -> list[HostAction]:
         """Load who is wanted and fits now, in the order of asking."""
@@ -130,6 +139,11 @@ class Catalogue:
         for name, model in list(self._fleet.models.items()):
             if model.removed and not self._in_use(name):
                 del self._fleet.models[name]
+
+    def _offered(self, name: ModelName) -> bool:
+        """Whether it may be asked for; one that was removed is here until what runs of it has ended."""
+        model = self._fleet.models.get(name)
+        return model is not None and not model.removed
 
     def _in_use(self, name: ModelName) -> bool:
         instance = next((one for one in self._fleet.instances.values() if one.model == name), None)

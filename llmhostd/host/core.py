@@ -120,7 +120,7 @@ class HostMind:
         actions += self.drain.go_on(now)
         actions += self.best_effort.dispatch(now)
         actions += self.comeback.go_on(now)
-        return [*actions, *self.catalogue.warm_up(now), *self.catalogue.measure()]
+        return [*actions, *self.catalogue.warm_up(now), *self.catalogue.measure(now)]
 
     def _arrived(self, event: events.RequestArrived, now: float) -> list[HostAction]:
         self.host_memory.asked(event.request.model, now)
@@ -181,11 +181,13 @@ class HostMind:
         self.fleet.nodes[event.node_id].memory = event
         return []
 
-    def _profile_progressed(self, event: reports.ProfileProgressed, now: float) -> list[HostAction]:  # noqa: ARG002
+    def _profile_progressed(self, event: reports.ProfileProgressed, now: float) -> list[HostAction]:
         instance = self.fleet.instances.get(event.instance_id)
-        if instance is not None:
-            instance.measuring = f"{event.done}/{event.total}" if event.done < event.total else ""
-        return []
+        if instance is None:
+            return []
+        instance.measuring = f"{event.done}/{event.total}" if event.done < event.total else ""
+        self.residency.sampled(instance, now)
+        return self.residency.settle(instance, now, f"{instance.model} is measured")
 
     def _profile_known(self, event: events.ProfileKnown | reports.ProfileMeasured, now: float) -> list[HostAction]:
         profile = event.profile

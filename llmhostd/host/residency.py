@@ -65,7 +65,8 @@ class Residency:
         if instance.idle and instance.unload_asked:
             return self.unload(instance, now, "asked to unload; it is idle now")
         node = self._fleet.node_of(instance)
-        actions = self.give_way(node, now, because, but=instance)
+        needy = None if instance.idle else instance  # the idle give way, whatever they turned out to need
+        actions = self.give_way(node, now, because, but=needy)
         if instance.state is ModelState.COLD or not self._budget.granted(instance):
             node.station.issue(Operation(instance.id, self._kind(instance), because))
         actions += self.submit_waiting(instance) + self.proceed(node, now)
@@ -222,6 +223,15 @@ class Residency:
         if not any(self._fleet.requests[request_id].submitted for request_id in here):
             return False
         instance.resting = False
+        return self._runs(instance, now)
+
+    def sampled(self, instance: Instance, now: float) -> None:
+        """Know that an instance is resident because samples of its profile run."""
+        if instance.state is ModelState.WARM:
+            self._runs(instance, now)
+
+    def _runs(self, instance: Instance, now: float) -> bool:
+        """Its weights are packed, which its node has not weighed yet."""
         instance.reported_bytes = max(instance.reported_bytes, self._budget.measured_bytes(instance))
         return self.reported(instance, ModelState.RESIDENT, now)
 
