@@ -171,7 +171,8 @@ class Budget:
     def who_gives_way(self, node: NodeRecord, but: Instance | None) -> list[tuple[Instance, Way]]:
         """Find whom a node that is short must send away for one of its instances, or (None) because it has less now.
 
-        Rest the least recently used; where that is not enough, unload.
+        Rest the least recently used; where that is not enough, unload. What is no smaller at rest, as weights on a GPU,
+        would only be loaded again for nothing: it is unloaded.
         """
         short_bytes = -node.promised.free_bytes
         ways: dict[int, tuple[Instance, Way]] = {}
@@ -181,6 +182,8 @@ class Budget:
         for position, each in enumerate(yielding):
             if short_bytes <= 0:
                 break
+            if self.warm_bytes(each) >= self.resident_bytes(each):
+                continue
             if each.state is ModelState.RESIDENT and not self._will_run(each):
                 ways[position] = (each, Way.REST)
                 short_bytes -= node.promised.of(each.id) - self.warm_bytes(each)
