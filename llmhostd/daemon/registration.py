@@ -67,6 +67,8 @@ def _adapter(registration: ModelRegistration, path: Path, known: Sequence[Regist
     for field in ("compute", "kv"):
         if getattr(registration, field):
             raise CallerError(f"{field}: an adapter is computed as its base is; leave it out", field=field)
+    if registration.base == registration.name:
+        raise CallerError(f"name: {registration.name} is what its base is called; choose another name", field="name")
     base = base_of(path, registration.base, known)
     adapter = examine_adapter(path, registration.name, base, known)
     return RegisteredModel(

@@ -5,6 +5,7 @@ The merge is written from the definition of LoRA, W + scale * B A, in double pre
 
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from goldens.seeded import seeded_values
 from llmhostd.checkpoints.architecture import parse_architecture
 from llmhostd.checkpoints.tensors import expected_tensors, linear_shapes
 from llmhostd.domain.model import Architecture
+from llmhostd.loader.header import read_header
 from llmhostd.loader.safetensors_writer import PlannedTensor, stored, write_safetensors
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -103,3 +105,21 @@ def _planned(name: str, values: np.ndarray, dtype: str) -> PlannedTensor:
         yield stored(values, dtype)
 
     return PlannedTensor(name, dtype, values.shape, pieces)
+
+
+def merged_into(path: Path, base: Path, config: dict[str, Any], adapter_seed: int) -> Path:
+    """Write a copy of an F32 checkpoint with an F32 adapter merged into its weights, tokenizer included."""
+    shutil.copytree(base, path)
+    factors = seeded_factors(config, parse_architecture(json.loads((base / "config.json").read_text())), adapter_seed)
+    (file,) = base.glob("*.safetensors")
+    planned = []
+    for name, place in read_header(file).items():
+        values = np.fromfile(file, np.float32, (place.end - place.begin) // 4, offset=place.begin).reshape(place.shape)
+        stem = f"base_model.model.{name.removesuffix('.weight')}"
+        low, high = factors.get(f"{stem}.lora_A.weight"), factors.get(f"{stem}.lora_B.weight")
+        if low is not None and high is not None:
+            update = high.astype(np.float64) @ low.astype(np.float64)
+            values = (values + _scale(config, name.removesuffix(".weight"), len(low)) * update).astype(np.float32)
+        planned.append(_planned(name, values, "F32"))
+    write_safetensors(path / file.name, planned)
+    return path
