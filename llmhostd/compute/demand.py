@@ -89,18 +89,21 @@ class Decodes:
         by_gap = 1 + int((until_s - self.deadline_s) / self.gap_s)
         return min(max(by_pace, by_gap), self.ends_in_tokens)
 
-    def after_token(self, at_s: float, iteration_s: IterationSeconds) -> "Decodes | None":
-        """The batch once all of them got a token at `at_s`; None where sums do not tell."""
+    def advance(self, at_s: float, iteration_s: IterationSeconds) -> bool:
+        """All of them got a token at `at_s`, of which the requests themselves need not know.
+
+        False, and nothing changes, where sums do not tell: somebody has said all that it may, or promises differ.
+        """
         if self.ends_in_tokens <= 1 or not self.alike:
-            return None
-        count, said = len(self.requests), self.said_tokens + 1
-        context = self.context_tokens + count
-        cost_s = iteration_s(prefill=(), decode_batch=count, decode_context=context // count)
-        deadline_s = min(self.began_s + self.tpot_s * said, at_s + self.gap_s)
-        return Decodes(
-            self.requests, context, cost_s, self.tpot_s, self.gap_s, deadline_s, self.began_s, said,
-            self.ends_in_tokens - 1,
-        )  # fmt: skip
+            return False
+        count = len(self.requests)
+        self.said_tokens += 1
+        self.ends_in_tokens -= 1
+        self.context_tokens += count
+        self.iteration_s = iteration_s(prefill=(), decode_batch=count, decode_context=self.context_tokens // count)
+        paced_s, gap_ends_s = self.began_s + self.tpot_s * self.said_tokens, at_s + self.gap_s
+        self.deadline_s = min(paced_s, gap_ends_s)
+        return True
 
 
 @dataclass(slots=True)
@@ -167,40 +170,31 @@ class Demand:
                 prefill_s += due.cost_s
         return max(prefill_s, self.batch.tokens_due(now, until_s) * self.batch.iteration_s)
 
-    def after(
-        self, at_s: float, *, decoded: bool, chunked: Sequence[tuple[RequestLoad, RequestLoad]]
-    ) -> "Demand | None":
-        """What it wants after an iteration that ended at `at_s`, in which nobody got a first token.
+    def advance(self, at_s: float, *, decoded: bool, chunked: Sequence[tuple[RequestLoad, RequestLoad]] = ()) -> bool:
+        """An iteration ended at `at_s` in which nobody got a first token.
 
         `decoded`: every decode got its next token, of which the requests themselves need not know. `chunked`: prefills
-        of which more is computed, as they were and as they are. None where sums do not tell: the first run is behind it
-        then, somebody has said all that it may, promises differ, or it speaks of others than it knows.
+        of which more is computed, as they were and as they are. False, and nothing changes, where sums do not tell: the
+        first run is behind it then, somebody has said all that it may, promises differ, or prefills are not its own.
         """
         if self.instance.first_run_s or self.crowded:
-            return None
-        iteration_s, batch, dues, prefills = (
-            self.instance.estimator.iteration_s,
-            self.batch,
-            list(self.dues),
-            self.prefills,
-        )
+            return False
+        places = [self._place(old) for old, _ in chunked]
+        iteration_s = self.instance.estimator.iteration_s
+        if -1 in places or (decoded and not self.batch.advance(at_s, iteration_s)):
+            return False
         if decoded:
-            after = batch.after_token(at_s, iteration_s)
-            if after is None:
-                return None
-            batch, dues[-1] = after, after.due
-        for old, new in chunked:
-            index = next((k for k, one in enumerate(prefills) if one is old), None)
-            if index is None:
-                return None
-            prefills = [*prefills[:index], new, *prefills[index + 1 :]]
+            self.dues[-1] = self.batch.due
+        for place, (_, new) in zip(places, chunked, strict=True):
             part = ((new.pending_tokens, new.computed_tokens),)
             cost_s = iteration_s(prefill=part, decode_batch=0, decode_context=0)
-            dues[index] = Due(dues[index].deadline_s, cost_s, 0.0)
-        return Demand(
-            self.instance, batch, prefills, self.best_effort, self.prefill_deadline_s, self.best_effort_deadline_s,
-            dues, min(batch.deadline_s, self.prefill_deadline_s), self.order, None, self.adapters,
-        )  # fmt: skip
+            self.prefills[place], self.dues[place] = new, Due(self.dues[place].deadline_s, cost_s, 0.0)
+        self.deadline_s = min(self.batch.deadline_s, self.prefill_deadline_s)
+        self.least_early_s = None
+        return True
+
+    def _place(self, prefill: RequestLoad) -> int:
+        return next((k for k, one in enumerate(self.prefills) if one is prefill), -1)
 
 
 def demand_of(instance: InstanceLoad) -> Demand:

@@ -6,10 +6,11 @@ recomputes only what was touched, which is what makes a choice among dozens of i
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llmhostd.compute.demand import Demand, demand_of
-from llmhostd.compute.workload import NEVER_S, InstanceLoad, NodeLoad
+from llmhostd.compute.workload import NEVER_S, InstanceLoad, NodeLoad, RequestLoad
 from llmhostd.domain.ids import InstanceId
 
 
@@ -66,21 +67,34 @@ class Agenda:
         """Forget what was known of an instance: its requests changed, or it came or went."""
         self._touched[instance_id] = None
 
-    def wants(self, demand: Demand) -> None:
-        """Take note of what an instance wants now, where whoever knows has summed it up already."""
-        old = self._demands.get(demand.instance.id)
-        if old is None:
-            self._loaded += 1
-            demand.order = self._loaded
-        else:
-            demand.order = old.order
-            self._drop(old)
-        self._demands[demand.instance.id] = demand
-        self._urgent.add(demand.deadline_s, demand)
-        self._prefills.add(demand.prefill_deadline_s, demand)
-        self._best_effort.add(demand.best_effort_deadline_s, demand)
-        for deadline_s, cost_s, share in demand.dues:
-            insort(self._dues, (deadline_s, demand.order, cost_s, share, demand.instance))
+    def decoded(self, demand: Demand, at_s: float) -> bool:
+        """Every decode of an instance got its next token at `at_s`, and nobody there anything else.
+
+        False, and nothing changes, where sums do not tell what it wants now (`Demand.advance`).
+        """
+        urgent_s, order, instance = demand.deadline_s, demand.order, demand.instance
+        due_s, cost_s, share = demand.dues[-1]
+        if not demand.advance(at_s, decoded=True):
+            return False
+        del self._dues[bisect_left(self._dues, (due_s, order, cost_s, share))]
+        due = demand.dues[-1]
+        insort(self._dues, (due.deadline_s, order, due.cost_s, due.share, instance))
+        if demand.deadline_s != urgent_s:
+            self._urgent.remove(urgent_s, demand)
+            self._urgent.add(demand.deadline_s, demand)
+        return True
+
+    def chunked(
+        self, demand: Demand, at_s: float, chunked: Sequence[tuple[RequestLoad, RequestLoad]], *, decoded: bool
+    ) -> bool:
+        """More of an instance's prefills is computed, and every decode may have got its next token, at `at_s`.
+
+        As with `decoded`.
+        """
+        self._drop(demand)
+        advanced = demand.advance(at_s, decoded=decoded, chunked=chunked)
+        self._put_in(demand)
+        return advanced
 
     def demand(self, instance_id: InstanceId) -> Demand:
         """Return what an instance wants. Raises KeyError for one that is not there."""
@@ -137,6 +151,13 @@ class Agenda:
                 fixed_s -= own_share * headroom_s
         return slack_s
 
+    def _put_in(self, demand: Demand) -> None:
+        self._urgent.add(demand.deadline_s, demand)
+        self._prefills.add(demand.prefill_deadline_s, demand)
+        self._best_effort.add(demand.best_effort_deadline_s, demand)
+        for deadline_s, cost_s, share in demand.dues:
+            insort(self._dues, (deadline_s, demand.order, cost_s, share, demand.instance))
+
     def _drop(self, demand: Demand) -> None:
         self._urgent.remove(demand.deadline_s, demand)
         self._prefills.remove(demand.prefill_deadline_s, demand)
@@ -149,8 +170,12 @@ class Agenda:
             return
         for instance_id in self._touched:
             instance = self._node.instances.get(instance_id)
+            old = self._demands.pop(instance_id, None)
+            if old is not None:
+                self._drop(old)
             if instance is not None:
-                self.wants(demand_of(instance))
-            elif (gone := self._demands.pop(instance_id, None)) is not None:
-                self._drop(gone)
+                demand = self._demands[instance_id] = demand_of(instance)
+                self._loaded += old is None
+                demand.order = self._loaded if old is None else old.order
+                self._put_in(demand)
         self._touched = {}

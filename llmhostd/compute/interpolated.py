@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from llmhostd.compute.interpolation import MonotoneGrid
+from llmhostd.compute.interpolation import Line, MonotoneGrid
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.profile import Profile
 
@@ -15,7 +15,7 @@ class Interpolated:
     prefill chunk and a pure decode batch are exactly the grids.
     """
 
-    __slots__ = ("_decode", "_decode_attention", "_last_decodes", "_prefill", "_prefill_attention", "_token_step")
+    __slots__ = ("_batches", "_decode", "_decode_attention", "_prefill", "_prefill_attention", "_token_step")
 
     def __init__(self, profile: Profile) -> None:
         """Prepare lookups. Raises OperatorError when the profile is not two full grids of positive times."""
@@ -26,8 +26,8 @@ class Interpolated:
         self._prefill_attention = _growth_along_y(self._prefill, prefill)
         self._decode_attention = _growth_along_y(self._decode, decode)
         self._token_step = profile.token_step
-        self._last_decodes = (0, 0, 0.0, 0.0)
-        """(batch, context, seconds, seconds of attention): chunks are tried one after another beside the same."""
+        self._batches: dict[int, tuple[Line, Line]] = {}
+        """What decode batches of a size take, and their attention, over their context: most of what is ever asked."""
 
     def seconds(
         self,
@@ -39,7 +39,7 @@ class Interpolated:
     ) -> float:
         """Seconds of prefill chunks (chunk, past) and a decode batch with its mean context, each times its factor."""
         if not prefill:
-            return self._decode.at(batch, context) * decode_factor if batch > 0 else 0.0
+            return self._decodes(batch)[0].at(context) * decode_factor if batch > 0 else 0.0
         tokens, attention_s, alone_s = max(batch, 0), 0.0, 0.0
         for chunk, past in prefill:
             tokens += chunk
@@ -52,11 +52,14 @@ class Interpolated:
         seconds = max(dense_s + attention_s, alone_s) * prefill_factor
         if batch <= 0:
             return seconds
-        if self._last_decodes[:2] != (batch, context):
-            at = (batch, context)
-            self._last_decodes = (*at, self._decode.at(*at), self._decode_attention.at(*at))
-        _, _, decode_s, decode_attention_s = self._last_decodes
-        return max(seconds + decode_attention_s * decode_factor, decode_s * decode_factor)
+        alone, attention = self._decodes(batch)
+        return max(seconds + attention.at(context) * decode_factor, alone.at(context) * decode_factor)
+
+    def _decodes(self, batch: int) -> tuple[Line, Line]:
+        known = self._batches.get(batch)
+        if known is None:
+            known = self._batches[batch] = self._decode.along(batch), self._decode_attention.along(batch)
+        return known
 
 
 def padded(tokens: int, step: int) -> int:

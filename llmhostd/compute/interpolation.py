@@ -6,9 +6,27 @@ a measurement must not let a larger load look cheaper, or the binary search for 
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from itertools import pairwise
 
 FAR = float(1 << 20)
 """The grid is continued linearly to its last coordinates times this, so that lookups know no special cases."""
+
+
+class Line:
+    """Seconds over one axis, by straight pieces; flat before the first point."""
+
+    __slots__ = ("_last", "_pieces", "_ys")
+
+    def __init__(self, ys: list[float], values: list[float]) -> None:
+        """Go through `(y, seconds)` points, at least two, in order of y; the last piece has no end."""
+        self._ys, self._last = ys, len(ys) - 1
+        ends = zip(pairwise(ys), pairwise(values), strict=True)
+        self._pieces = [(low, near, (far - near) / (high - low)) for (low, high), (near, far) in ends]
+
+    def at(self, y: float) -> float:
+        """Seconds at `y`. Exactly the value of a point on it."""
+        low, near, slope = self._pieces[bisect_right(self._ys, y, 1, self._last) - 1]
+        return near + (y - low) * slope if y > low else near
 
 
 class MonotoneGrid:
@@ -25,6 +43,13 @@ class MonotoneGrid:
         self._xs, self._ys, self._values = _continued(xs, ys, values)
         self._columns = len(self._ys) - 1
         self._rows = len(self._xs) - 1
+
+    def along(self, x: float) -> Line:
+        """Cut through the grid at one `x`: for whoever looks there often."""
+        i = bisect_right(self._xs, x, 1, self._rows) - 1
+        near, far = self._values[i], self._values[i + 1]
+        share = max((x - self._xs[i]) / (self._xs[i + 1] - self._xs[i]), 0.0)
+        return Line(self._ys, [low + share * (high - low) for low, high in zip(near, far, strict=True)])
 
     def at(self, x: float, y: float) -> float:
         """Seconds at `(x, y)`. Exactly the measured value on a grid point."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from llmhostd.compute.adapter_turns import distinct
 from llmhostd.compute.chunked_prefill import ChunkPolicy, largest_chunk, least_chunk
-from llmhostd.compute.demand import Decodes
+from llmhostd.compute.demand import Decodes, Demand
 from llmhostd.compute.estimator import IterationKind
 from llmhostd.compute.workload import InstanceLoad, RequestLoad
 from llmhostd.domain.ids import InstanceId
@@ -54,6 +54,12 @@ class IterationPlan:
     def kind(self) -> IterationKind:
         """Which of the profile's tables its duration speaks about."""
         return IterationKind.PREFILL if self.chunk_tokens else IterationKind.DECODE
+
+
+def next_tokens(demand: Demand) -> IterationPlan:
+    """Plan an iteration of an instance's decodes and nothing else, whose sums are known."""
+    seconds = demand.batch.iteration_s + demand.instance.first_run_s
+    return IterationPlan(demand.instance.id, demand.batch.requests, (), seconds, 0.0, demand.deadline_s, 0, 0)
 
 
 class Draft:

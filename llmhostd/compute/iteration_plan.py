@@ -12,7 +12,7 @@ from llmhostd.compute.chunked_prefill import ChunkPolicy
 from llmhostd.compute.deadlines import DeadlinePolicy
 from llmhostd.compute.demand import BEFORE_BEST_EFFORT_S, Demand
 from llmhostd.compute.headroom import Agenda, HeadroomPolicy
-from llmhostd.compute.iteration_draft import Draft, IterationPlan
+from llmhostd.compute.iteration_draft import Draft, IterationPlan, next_tokens
 from llmhostd.compute.workload import NEVER_S, RequestLoad
 
 
@@ -82,6 +82,8 @@ def plan_for(
     demand: Demand, agenda: Agenda, now: float, policy: SchedulingPolicy, *, best_effort_s: float = 0.0
 ) -> IterationPlan | None:
     """Plan an iteration for the latency-sensitive requests of one instance, and what rides along."""
+    if _only_decodes(demand, policy) and not (demand.best_effort and best_effort_s > 0.0):
+        return next_tokens(demand)
     decodes, prefills, best_effort = _turn(demand, now, policy)
     if not policy.iteration.mixed:
         best_effort_s = 0.0
@@ -150,6 +152,15 @@ def describe(plan: IterationPlan, agenda: Agenda, now: float) -> str:
     elif plan.filling_s:
         parts.append(f"filling adapter slots takes {_milliseconds(plan.filling_s)}")
     return "; ".join(parts)
+
+
+def _only_decodes(demand: Demand, policy: SchedulingPolicy) -> bool:
+    """Whether all that an instance's people want is the next token of each, and one iteration gives them that."""
+    return (
+        not demand.prefills
+        and 0 < len(demand.batch.requests) <= policy.iteration.max_batch
+        and demand.instance.room is None
+    )
 
 
 def _turn(

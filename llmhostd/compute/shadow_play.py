@@ -61,6 +61,8 @@ class Play:
         self._owed = {key: _Owed() for key in self._node.instances}
         self._loads_end_s = sorted(one.ready_at_s for one in self._node.instances.values() if one.ready_at_s > start_s)
         self._unserved: dict[RequestId, None] = {}
+        self._alone = (-1, 0.0, 0.0)
+        """What the rest of the newcomer takes: when so much of it was computed, and the first run took so long."""
         self._steps_left = pace.max_steps
 
     def step(self) -> bool:
@@ -81,28 +83,39 @@ class Play:
         self.now = loads_end_s[0]
         return True
 
-    def overbooked_s(self, newcomer: RequestLoad) -> float:
-        """By how much the work that is due until the newcomer's deadline exceeds the time until then.
+    @property
+    def round_ends(self) -> bool:
+        """Whether as many iterations were played as there are instances, or twice as many, and so on; or none yet."""
+        return not (self._pace.max_steps - self._steps_left) % max(len(self._node.instances), 1)
+
+    def overbooked_s(self, until_s: float) -> float:
+        """By how much the work that is due until then exceeds the time, because of a newcomer that has no token yet.
 
         OmniServe's admission control asks the same of one instance's prefills and the prefill SLO (§3.3.3); this is of
-        all instances, each piece of work by its own deadline. Asked before the first step. 0 or less: it does not, or
-        it would without the newcomer too.
+        all instances, each piece of work by its own deadline. 0 or less: it does not, or it would without the newcomer
+        too.
         """
-        until_s, work_s, own_s = newcomer.deadline_s, 0.0, 0.0
-        for key in self._node.instances:
-            demand = self._agenda.demand(key)
-            least_s = demand.least_work_s(self.now, until_s)
-            work_s += least_s
-            if key == self._joined:
-                own_s = least_s - demand.least_work_s(self.now, until_s, but=newcomer)
-        left_s = until_s - self.now
+        work_s, left_s = 0.0, until_s - self.now
+        demands = [self._agenda.demand(key) for key in self._node.instances]
+        for demand in demands:
+            work_s += demand.least_work_s(self.now, until_s)
+        if work_s <= left_s:
+            return 0.0
+        joined, newcomer = (
+            self._agenda.demand(self._joined),
+            self._node.instances[self._joined].requests[self._newcomer],
+        )
+        own_s = joined.least_work_s(self.now, until_s) - joined.least_work_s(self.now, until_s, but=newcomer)
         return work_s - left_s if work_s - own_s <= left_s else 0.0
 
     def newcomer_at_best_s(self) -> float:
         """When the newcomer may have its token at the earliest: if from now on nobody else gets any device time."""
         instance = self._node.instances[self._joined]
         request = instance.requests[self._newcomer]
-        return max(self.now, instance.ready_at_s) + alone_s(instance, request)
+        done = request.computed_tokens, instance.first_run_s
+        if done != self._alone[:2]:
+            self._alone = (*done, alone_s(instance, request))
+        return max(self.now, instance.ready_at_s) + self._alone[2]
 
     def nobody_in_danger(self) -> bool:
         """Whether all deadlines from here on are met, once the newcomer has its token.
@@ -135,24 +148,24 @@ class Play:
 
     def _advanced(self, plan: IterationPlan, instance: InstanceLoad) -> bool:
         """Advance the sums of an instance where they tell all; False: look at each of its requests."""
-        demand = self._agenda.demand(plan.instance_id)
+        agenda = self._agenda
+        demand = agenda.demand(plan.instance_id)
         decodes = demand.batch.requests
         decoded = bool(plan.decodes)
         if decoded and (plan.decodes is not decodes or self.now > demand.batch.deadline_s):
             return False  # not all of them are in it, or somebody is late
         if len(decodes) >= self._scheduling.iteration.max_batch - 1 or plan.instance_id == self._newcomer_decodes:
             return False
-        chunked = []
-        for request, tokens in plan.others:
-            if tokens >= request.pending_tokens:
+        if not plan.others:
+            if not agenda.decoded(demand, self.now):
                 return False
-            chunked.append((request, request.further(tokens)))
-        after = demand.after(self.now, decoded=decoded, chunked=chunked)
-        if after is None:
+        elif any(tokens >= request.pending_tokens for request, tokens in plan.others):
             return False
-        self._agenda.wants(after)
-        for old, new in chunked:
-            instance.requests[old.shape.id] = new
+        else:
+            chunked = [(request, request.further(tokens)) for request, tokens in plan.others]
+            if not agenda.chunked(demand, self.now, chunked, decoded=decoded):
+                return False
+            instance.requests.update((new.shape.id, new) for _, new in chunked)
         if decoded:
             self._owe(plan.instance_id, decodes)
         return True

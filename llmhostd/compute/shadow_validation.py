@@ -12,6 +12,9 @@ from llmhostd.compute.shadow_play import Pace, Play, alone_s
 from llmhostd.compute.workload import NodeLoad, RequestLoad
 from llmhostd.domain.ids import InstanceId, RequestId
 
+TOKENS_AHEAD = 3
+"""Whether all work fits is asked of the times until so many tokens of the newcomer are due: who is due just after the
+first of them pays for what is put before it."""
 TOLERANCE_S = 0.001
 """Somebody who is later by less than this with the newcomer than without was not harmed."""
 
@@ -71,9 +74,6 @@ def validate(
         return Verdict(False, at_best_s - arrived_s, because)
     future = _Future(node, start_s, now, policy, scheduling or SchedulingPolicy())
     play = future.play((instance_id, newcomer))
-    if (over_s := play.overbooked_s(newcomer)) > 0.0:
-        because = f"{over_s:.2f} s more work is due until its next token than there is time"
-        return Verdict(False, at_best_s + over_s - arrived_s, because)
     harmed = _harm(play, future, newcomer)
     came_s = play.newcomer_s
     if harmed:
@@ -151,7 +151,11 @@ def _harm(play: Play, future: _Future, newcomer: RequestLoad) -> str:
     Returns whom it harms (case 2); empty: nobody.
     """
     looked_at, own_id, deadline_s = 0, newcomer.shape.id, newcomer.deadline_s
-    while play.step():
+    while True:
+        if play.newcomer_s is None and play.round_ends and (overbooked := _overbooked(play, newcomer)):
+            return overbooked
+        if not play.step():
+            return ""
         for request_id, index, late_s in play.late[looked_at:]:
             if request_id == own_id and index == newcomer.tokens_out:
                 return ""
@@ -163,4 +167,14 @@ def _harm(play: Play, future: _Future, newcomer: RequestLoad) -> str:
                 return ""
         elif play.nobody_in_danger():
             return ""
+
+
+def _overbooked(play: Play, newcomer: RequestLoad) -> str:
+    """Say when more is due than there is time, with the newcomer: at its next token, or one or two later ones."""
+    for later in range(TOKENS_AHEAD):
+        until_s = newcomer.deadline_s + later * newcomer.shape.slo.tpot_s
+        over_s = play.overbooked_s(until_s)
+        if over_s > 0.0:
+            when = f"within {until_s - play.now:.2f} s" if later else "until its next token"
+            return f"{over_s:.2f} s more work is due {when} than there is time"
     return ""

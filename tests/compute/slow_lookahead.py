@@ -112,6 +112,16 @@ def device_time_due(box, now, until_s, but=None):
     return total_s
 
 
+def overbooked(played, newcomer):
+    """Whether more must be computed than there is time, only with the newcomer: by one of its next three deadlines."""
+    for later in range(3):
+        until_s = newcomer.deadline_s + later * newcomer.shape.slo.tpot_s
+        due_s = device_time_due(played.box, played.now, until_s)
+        if due_s > until_s - played.now >= device_time_due(played.box, played.now, until_s, but=newcomer.shape.id):
+            return True
+    return False
+
+
 def accepts(box, joined, newcomer, now, policy, scheduling):
     """Say (whether it may join, when its next token comes or None)."""
     if not newcomer.latency_sensitive:
@@ -119,16 +129,17 @@ def accepts(box, joined, newcomer, now, policy, scheduling):
     start_s, own = max(now, box.busy_until_s), newcomer.shape.id
     if decodes_fill(box, joined, newcomer, policy) > 1.0:
         return False, None
-    with_it = picture(box, joined, newcomer, policy.pessimism)
-    left_s = newcomer.deadline_s - start_s
-    due_s = device_time_due(with_it, start_s, newcomer.deadline_s)
-    if due_s > left_s >= device_time_due(with_it, start_s, newcomer.deadline_s, but=own):
-        return False, None
     played = World(picture(box, joined, newcomer, policy.pessimism), start_s, policy, scheduling)
     without = World(picture(box, None, None, policy.pessimism), start_s, policy, scheduling)
     late_now = [key for one in box.instances.values() for key, each in one.requests.items() if each.deadline_s < now]
     then = None
-    while (late := played.step()) is not None:
+    while True:
+        round_ends = not played.steps % max(len(played.box.instances), 1)
+        if round_ends and own not in played.first_s and overbooked(played, newcomer):
+            return False, None
+        late = played.step()
+        if late is None:
+            break
         for name, index, seconds in late:
             while without.now < played.now and without.step() is not None:
                 pass

@@ -79,11 +79,18 @@ def test_case_1_waits_for_an_instance_to_load():
 def test_case_2_somebody_elses_next_token_would_be_late():
     # The newcomer's token is due first; after its 0.5 s, r1 has no 0.93 s left of its 1.3 s.
     box = node(instance("a", request("r1", 4600, arrived=-0.7)), instance("b"))
-    new = request("new", 2300, ttft=1.2)
+    new = request("new", 2300, ttft=0.8)
     verdict = validate(box, "b", new, 0.0, POLICY)
     assert not verdict.accepted
     assert verdict.because == "the next token of r1 would be 464 ms late"
-    assert validate(box, "b", request("new", 300, ttft=1.2), 0.0, POLICY).accepted
+    assert validate(box, "b", request("new", 300, ttft=0.8), 0.0, POLICY).accepted
+
+
+def test_case_2_is_seen_at_once_where_the_work_of_all_cannot_fit():
+    box = node(instance("a", request("r1", 4600, arrived=-0.7)), instance("b"))
+    verdict = validate(box, "b", request("new", 2300, ttft=1.2), 0.0, POLICY)
+    assert not verdict.accepted
+    assert verdict.because == "0.14 s more work is due within 1.40 s than there is time"
 
 
 def test_decodes_run_ahead_before_a_first_run_that_cannot_be_cut():
