@@ -21,21 +21,22 @@ class LinearEstimator:
 
 
 def request(
-    name, prompt=100, *, max_tokens=30, out=0, computed=None, arrived=0.0, ttft=2.0, tpot=0.2, best_effort=False
-):
+    name, prompt=100, *, max_tokens=30, out=0, computed=None, arrived=0.0, ttft=2.0, tpot=0.2, best_effort=False,
+    adapter="",
+):  # fmt: skip
     shape = RequestShape(
         id=RequestId(name), model=ModelName("m"), prompt_tokens=prompt, max_tokens=max_tokens,
         tier=Tier.BEST_EFFORT if best_effort else Tier.LATENCY_SENSITIVE, slo=Slo(ttft_s=ttft, tpot_s=tpot),
-        arrived_s=arrived,
+        arrived_s=arrived, adapter=adapter,
     )  # fmt: skip
     if computed is None:
         computed = prompt + out - 1 if out else 0
     return RequestLoad(shape, computed, out)
 
 
-def instance(name, *requests, estimator=None, ready=0.0, first_run=0.0):
+def instance(name, *requests, estimator=None, ready=0.0, first_run=0.0, room=None):
     held = {one.shape.id: one for one in requests}
-    return InstanceLoad(InstanceId(name), estimator or LinearEstimator(), ready, first_run, held)
+    return InstanceLoad(InstanceId(name), estimator or LinearEstimator(), ready, first_run, held, room=room)
 
 
 def node(*instances, busy_until=0.0):

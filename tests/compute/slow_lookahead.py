@@ -27,7 +27,9 @@ def picture(box, joined, newcomer, factor):
             requests[newcomer.shape.id] = replace(newcomer)
         if requests or one.ready_at_s > box.busy_until_s:
             slower = Slower(one.estimator, factor)
-            copy.instances[key] = InstanceLoad(key, slower, one.ready_at_s, one.first_run_s * factor, requests)
+            copy.instances[key] = InstanceLoad(
+                key, slower, one.ready_at_s, one.first_run_s * factor, requests, room=one.room
+            )
     return copy
 
 
@@ -54,6 +56,8 @@ class World:
         self.now += plan.predicted_s * (self.policy.loading_slowdown if loading else 1.0)
         instance, late = self.box.instances[plan.instance_id], []
         instance.first_run_s = 0.0
+        if instance.room and plan.filling_s:
+            instance.room = instance.room.after(plan.adapters)
         for row in plan.rows:
             one = instance.requests[row.request_id]
             one.computed_tokens += row.tokens
@@ -67,6 +71,17 @@ class World:
         return late
 
 
+def a_token_each_s(one, batch, context):
+    """One iteration, or as many as adapters need turns in the slots, each with its share of the requests."""
+    adapters = {each.shape.adapter for each in batch} - {""}
+    if not one.room or len(adapters) <= one.room.slots:
+        return one.estimator.iteration_s(prefill=(), decode_batch=len(batch), decode_context=context)
+    turns = -(-len(adapters) // one.room.slots)
+    share = -(-len(batch) // turns)
+    seconds = one.estimator.iteration_s(prefill=(), decode_batch=share, decode_context=context)
+    return turns * seconds + len(adapters) * one.room.fill_s
+
+
 def decodes_fill(box, joined, newcomer, policy):
     """Case 3, from its definition."""
     share = 0.0
@@ -75,9 +90,7 @@ def decodes_fill(box, joined, newcomer, policy):
         batch += [newcomer] if key == joined else []
         if batch:
             grown = [r.context_tokens + min(policy.growth_tokens, r.shape.max_tokens - r.tokens_out) for r in batch]
-            seconds = one.estimator.iteration_s(
-                prefill=(), decode_batch=len(batch), decode_context=sum(grown) // len(batch)
-            )
+            seconds = a_token_each_s(one, batch, sum(grown) // len(batch))
             share += seconds * policy.pessimism / min(r.shape.slo.tpot_s for r in batch)
     return share
 
@@ -97,8 +110,7 @@ def device_time_due(box, now, until_s, but=None):
                 prefill_s += cost_s if each.shape.id != but and now <= each.deadline_s <= until_s else 0.0
         rounds, decode_s = 0, 0.0
         if batch:
-            context = sum(each.context_tokens for each in batch) // len(batch)
-            decode_s = one.estimator.iteration_s(prefill=(), decode_batch=len(batch), decode_context=context)
+            decode_s = a_token_each_s(one, batch, sum(each.context_tokens for each in batch) // len(batch))
         on_time = batch and min(each.deadline_s for each in batch) >= now
         while on_time and all(each.tokens_out < each.shape.max_tokens for each in batch):
             at_s = min(each.deadline_s for each in batch)  # as late as can be

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from nodes import LinearEstimator, instance, node, request
 from slow_lookahead import accepts
 
+from llmhostd.compute.adapter_turns import AdapterRoom
 from llmhostd.compute.chunked_prefill import ChunkPolicy
 from llmhostd.compute.deadlines import DeadlinePolicy
 from llmhostd.compute.headroom import HeadroomPolicy
@@ -26,15 +27,19 @@ SCHEDULING = {"ours": OURS, "small batches": SMALL_BATCHES, "as published": PAPE
 # Times are multiples of 1/8 s, so that sums of deadlines are exact whatever their order.
 waiting = st.tuples(
     st.integers(0, 3), st.integers(1, 1500), st.integers(0, 5), st.integers(1, 12), st.integers(0, 16),
-    st.integers(0, 3), st.sampled_from([0.125, 0.25, 0.25, 0.25]), st.booleans(),
+    st.integers(0, 3), st.sampled_from([0.125, 0.25, 0.25, 0.25]), st.booleans(), st.sampled_from(["", *"abcd"]),
 )  # fmt: skip
+ROOMY = (0, 2)
+"""Instances with slots for adapters."""
 steps = st.sampled_from([0.005, 0.02, 0.05])
 
 
 @st.composite
 def boxes(draw, scheduling):
     held = [[] for _ in range(4)]
-    for k, (where, prompt, out, more, age, since, tpot, flex) in enumerate(draw(st.lists(waiting, max_size=10))):
+    for k, (where, prompt, out, more, age, since, tpot, flex, adapter) in enumerate(
+        draw(st.lists(waiting, max_size=10))
+    ):
         one = request(
             f"r{k}",
             prompt,
@@ -43,6 +48,7 @@ def boxes(draw, scheduling):
             arrived=-age / 8,
             tpot=tpot,
             best_effort=flex and k % 3 == 0,
+            adapter=adapter if where in ROOMY else "",
         )
         one.deadlines = scheduling.deadlines
         if out:
@@ -51,7 +57,9 @@ def boxes(draw, scheduling):
     first_run = draw(st.sampled_from([0.0, 0.0, 0.3]))
     ready = draw(st.sampled_from([0.0, 0.0, 0.5]))
     estimator = LinearEstimator(step_s=draw(steps), token_s=draw(st.sampled_from([0.0002, 0.0006])))
-    instances = [instance(f"i{k}", *some, estimator=estimator) for k, some in enumerate(held)]
+    rooms = [AdapterRoom(draw(st.sampled_from([1, 2, 4])), 0.015625) if k in ROOMY else None for k in range(4)]
+    pairs = enumerate(zip(held, rooms, strict=True))
+    instances = [instance(f"i{k}", *some, estimator=estimator, room=room) for k, (some, room) in pairs]
     instances[1].first_run_s = first_run
     instances[draw(st.integers(1, 3))].ready_at_s = ready
     return node(*instances, busy_until=draw(st.sampled_from([0.0, 0.125])))
@@ -64,9 +72,11 @@ def test_a_verdict_is_what_stepping_everything_says(kind, data):
     scheduling = SCHEDULING[kind]
     box = data.draw(boxes(scheduling))
     policy = ShadowPolicy(only_added_harm=data.draw(st.booleans()), max_steps=data.draw(st.sampled_from([200, 20])))
-    newcomer = request("new", data.draw(st.integers(1, 3000)), max_tokens=data.draw(st.integers(1, 20)), tpot=0.25)
-    newcomer.deadlines = scheduling.deadlines
     joins = data.draw(st.sampled_from(["i0", "i1"]))
+    adapter = data.draw(st.sampled_from(["", "a", "e"])) if joins == "i0" else ""
+    prompt, most = data.draw(st.integers(1, 3000)), data.draw(st.integers(1, 20))
+    newcomer = request("new", prompt, max_tokens=most, tpot=0.25, adapter=adapter)
+    newcomer.deadlines = scheduling.deadlines
     before = box.copy()
     verdict = validate(box, joins, newcomer, 0.0, policy, scheduling)
     accepted, came_s = accepts(before.copy(), joins, newcomer, 0.0, policy, scheduling)
