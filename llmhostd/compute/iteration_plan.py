@@ -148,7 +148,7 @@ def describe(plan: IterationPlan, agenda: Agenda, now: float) -> str:
         parts.append(f"chunk {plan.chunk_tokens} of {plan.pending_tokens}")
     if (demand := agenda.demand(plan.instance_id)).crowded:
         waiting = [one for one in demand.adapters if one not in plan.adapters]
-        parts.append(f"{len(waiting)} adapters wait for a slot")
+        parts.append(f"adapters that wait for a slot: {len(waiting)}")
     elif plan.filling_s:
         parts.append(f"filling adapter slots takes {_milliseconds(plan.filling_s)}")
     return "; ".join(parts)

@@ -81,6 +81,7 @@ class Admission:
         if answer.accepted:
             request.hope = None
             return self._placement.place(request, answer.accepted, now)
+        self._fleet.close_outdated(model.spec)
         hope = self._hopes.of(model, request.load, now)
         until_s = hope.until_s if hope and before is None else before.until_s if before else now
         if hope and now < until_s and (hope.excused or hope.at_s <= until_s):
@@ -88,7 +89,6 @@ class Admission:
             self._fleet.waiting.add(request)
             return []
         del self._fleet.requests[shape.id]
-        self._fleet.close_outdated(model.spec)
         return [self._refusal(answer, hope, shape, now)]
 
     def _refusal(self, answer: Answer, hope: Hope | None, shape: RequestShape, now: float) -> HostAction:

@@ -1,12 +1,16 @@
 """A small box for the host mind: its words, and a driver that checks every invariant after every step."""
 
+import msgspec
+
 from llmhostd.domain import events, reports
 from llmhostd.domain.commands import LoadInstance
 from llmhostd.domain.hardware import NodeKind, NodeSpec
 from llmhostd.domain.model import (
+    AdapterSlots,
     Architecture,
     ComputePrecision,
     KvPrecision,
+    LowRankAdapter,
     ModelShape,
     ModelSpec,
     ModelState,
@@ -57,12 +61,23 @@ def profile(of=None, *, hardware="test", prefill_token_s=0.0002, step_s=0.020, l
 def node(name="cpu0", memory_mib=4096, hardware="test"):
     kind = NodeKind.GPU if name.startswith("gpu") else NodeKind.CPU
     return NodeSpec(
-        id=name, engine="openvino", hardware_key=hardware, cores=(0, 1), memory_bytes=memory_mib * MIB, kind=kind
-    )
+        id=name, engine="openvino", hardware_key=hardware, cores=(0, 1), memory_bytes=memory_mib * MIB, kind=kind,
+        adapters=kind is NodeKind.CPU,
+    )  # fmt: skip
 
 
 def model(name, of=None, slo=SLO):
     return ModelSpec(name=name, shape=of or shape(), slo=slo)
+
+
+def adapter(name, base, slots=2, rank=8, mib=4):
+    """An adapter of a base, and the base with room for it: two specs."""
+    room = AdapterSlots(slots=slots, rank=rank, modules=("self_attn.q_proj",), slot_bytes=mib * MIB)
+    of = msgspec.structs.replace(base.shape, adapters=room)
+    what = LowRankAdapter(
+        base=base.name, identity=f"id-{name}", rank=rank, modules=room.modules, parameters=1000, bytes=2000
+    )
+    return msgspec.structs.replace(base, shape=of), ModelSpec(name=name, shape=of, slo=base.slo, adapter=what)
 
 
 class Box:

@@ -2,6 +2,8 @@
 
 node NAME MIB [at HARDWARE]       a node of the box, up at once (before anything else); gpu* are GPUs
 model NAME [mib N] [layers N]     a model of N MiB (300) with its own or the common shape
+adapter NAME BASE [rank N]        an adapter; its base is to have two slots of that rank (8) from now on
+plain BASE                        its last adapter is gone
 profiled MODEL [HARDWARE N] ...   its shape was measured on every node; on some hardware, N times slower
 ask ID MODEL [prompt N] [most N] [flex]
 leave ID                          the caller goes away
@@ -13,7 +15,8 @@ was MODEL NODE STATE UNUSED_S      when an earlier run of the daemon ended
 warm|measure|unload|remove|release MODEL, drain|undrain NODE, tick, measured INSTANCE, show
 """
 
-from boxes import MIB, SLO, Box, model, node, profile, row, shape
+import msgspec
+from boxes import MIB, SLO, Box, adapter, model, node, profile, row, shape
 
 from llmhostd.domain import commands, events, reports
 from llmhostd.domain.actions import GiveUpPlacement, HostAction, QuarantineModel, RefuseRequest
@@ -47,6 +50,15 @@ class HostScript:
         options = dict(zip(more[::2], map(int, more[1::2]), strict=True))
         of = shape(layers=options.get("layers", 12), weight_mib=options.get("mib", 300))
         return self.box(events.ModelAdded(spec=model(name, of)))
+
+    def _adapter(self, name, base, *more):
+        rank = int(more[1]) if more else 8
+        spec, own = adapter(name, self.box.mind.fleet.models[base].spec, rank=rank, mib=rank // 2)
+        return [*self.box(events.ModelAdded(spec=spec)), *self.box(events.ModelAdded(spec=own))]
+
+    def _plain(self, name):
+        spec = self.box.mind.fleet.models[name].spec
+        return self.box(events.ModelAdded(spec=msgspec.structs.replace(spec, shape=spec.shape.without_room())))
 
     def _profiled(self, name, *slower):
         of = self.box.mind.fleet.models[name].spec.shape

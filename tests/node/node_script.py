@@ -7,6 +7,7 @@ from llmhostd.domain import node_events as events
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId, RequestId, ShapeKey
 from llmhostd.domain.model import (
+    AdapterSlots,
     Architecture,
     ComputePrecision,
     KvPrecision,
@@ -119,8 +120,12 @@ class NodeScript:
             watermark=WatermarkPolicy(watermark=given.get("watermark", WatermarkPolicy().watermark)),
         )
 
-    def load(self, now, name, speed="fast", target="warm"):
+    def load(self, now, name, speed="fast", target="warm", _slots="slots", slots=0):
+        """`load a fast warm slots 2`: with room for adapters, of which one comes into a slot in 4 ms."""
         shape = self.shapes.setdefault(name, shape_of(len(self.shapes) + 1))
+        if slots:
+            room = AdapterSlots(slots=int(slots), rank=8, modules=("self_attn.q_proj",), slot_bytes=6 * MB)
+            shape = self.shapes[name] = msgspec.structs.replace(shape, adapters=room)
         return commands.LoadInstance(
             node_id=NODE, instance_id=InstanceId(name), model=ModelName(name), shape=shape, target=ModelState(target),
             profile=known_profile(speed, shape), because="asked for",
@@ -166,6 +171,7 @@ class NodeScript:
             max_tokens=int(given.get("max", 20)), tokens_out=int(given.get("out", 0)),
             tier=Tier.BEST_EFFORT if "flex" in given else Tier.LATENCY_SENSITIVE, arrived_s=now - given.get("age", 0),
             slo=Slo(ttft_s=given.get("ttft", 2.0), tpot_s=given.get("tpot", 0.2)),
+            adapter=words[words.index("adapter") + 1] if "adapter" in words else "",
         )  # fmt: skip
         self.said[name], self.most[name] = shape.tokens_out, shape.max_tokens
         return commands.SubmitRequest(node_id=NODE, instance_id=InstanceId(instance), request=shape, because="it fits")
