@@ -110,5 +110,5 @@ class Hopes:
     def _instance(self, model: ModelRecord, node: NodeRecord, now: float) -> Instance:
         """Where on a node a request of a model would go."""
         mine = (one for one in self._fleet.instances_of(model.spec.name) if one.node_id == node.spec.id)
-        here = (one for one in mine if one.state in NEARNESS and may_serve(one.shape, model.spec))
+        here = (one for one in mine if one.state in NEARNESS and may_serve(one.shape, model.spec) and not one.closed)
         return next(here, None) or self._residency.draft(model, node, now)
