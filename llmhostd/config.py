@@ -42,6 +42,7 @@ from llmhostd.memory.host_tier import HostTierPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.memory.kv_watermark import WatermarkPolicy
 from llmhostd.memory.machine_share import MachineMemoryPolicy
+from llmhostd.migration.live_migration import MigrationPolicy
 from llmhostd.state.journal import JournalPolicy
 from llmhostd.state.policy import AdapterPolicy, FlexPolicy, PrecisionPolicy, SloPolicy
 from llmhostd.text.cache import TokenizerPolicy
@@ -111,6 +112,7 @@ class Config:
     routing: RoutingPolicy = field(default_factory=RoutingPolicy)
     packing: PackingPolicy = field(default_factory=PackingPolicy)
     preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
+    migration: MigrationPolicy = field(default_factory=MigrationPolicy)
     residency: ResidencyPolicy = field(default_factory=ResidencyPolicy)
     starts: StartPolicy = field(default_factory=StartPolicy)
     host_memory: HostTierPolicy = field(default_factory=HostTierPolicy)

@@ -5,12 +5,13 @@ from collections.abc import Callable
 import msgspec
 from litestar import delete, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath
+from litestar.params import FromPath, RawBody
 
+from llmhostd.api.errors import decode_body
 from llmhostd.api.injected import Host
 from llmhostd.api.openapi import documented
-from llmhostd.api.service import Service
-from llmhostd.domain.ids import ModelName, NodeId
+from llmhostd.api.service import Moving, Service
+from llmhostd.domain.ids import ModelName, NodeId, RequestId
 
 
 class Accepted(msgspec.Struct):
@@ -19,7 +20,14 @@ class Accepted(msgspec.Struct):
     accepted: bool = True
 
 
+class MoveTo(msgspec.Struct, forbid_unknown_fields=True):
+    """Where to."""
+
+    node: NodeId
+
+
 _OPT = documented(errors=(404,))
+_MOVE_OPT = documented(body=MoveTo, errors=(404,))
 
 
 def _of_a_model(verb: str, summary: str, sentence: str, ask: Callable[[Service, ModelName], None]) -> HTTPRouteHandler:
@@ -62,6 +70,30 @@ async def end_drain_of_node(node_id: FromPath[str], service: Host) -> Accepted:
     return Accepted()
 
 
+@post(
+    "/api/v1/requests/{request_id:str}/move",
+    operation_id="move_request",
+    status_code=202,
+    summary="Let a live request go on on another node",
+    opt=_MOVE_OPT,
+)
+async def move_request(request_id: FromPath[str], body: RawBody, service: Host) -> Moving:
+    """Its caller does not notice: it stays where it is until its context is computed there."""
+    return Moving(stays=service.move(RequestId(request_id), decode_body(body, MoveTo).node))
+
+
+@post(
+    "/api/v1/models/{name:str}/move",
+    operation_id="move_model",
+    status_code=202,
+    summary="Let all live requests of a model go on on one node",
+    opt=_MOVE_OPT,
+)
+async def move_model(name: FromPath[str], body: RawBody, service: Host) -> Moving:
+    """As for one request; those stay that could not be served there as they were promised."""
+    return Moving(stays=service.move_model(ModelName(name), decode_body(body, MoveTo).node))
+
+
 ASKED = (
     _of_a_model(
         "load",
@@ -89,5 +121,7 @@ ASKED = (
     ),
     drain_node,
     end_drain_of_node,
+    move_request,
+    move_model,
 )
 """All routes of this module."""

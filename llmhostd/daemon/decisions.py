@@ -7,7 +7,7 @@ from collections import deque
 
 from llmhostd.api.service import RefusedError
 from llmhostd.domain.actions import GiveUpPlacement, HostAction, QuarantineModel, Refusal, RefuseRequest
-from llmhostd.domain.commands import CancelRequest, KeepWeights, ReleaseWeights, SubmitRequest
+from llmhostd.domain.commands import CancelRequest, KeepWeights, ReleaseWeights, StageRequest, SubmitRequest
 from llmhostd.domain.ids import NodeId
 from llmhostd.domain.reports import IterationReported, LoadFailed, NodeDown, RequestFailed, RequestReturned
 from llmhostd.domain.snapshot import Decision
@@ -22,7 +22,7 @@ _SAMPLE_S = 0.1
 """At most one iteration per node is told in this time."""
 
 Told = HostAction | IterationReported | LoadFailed | NodeDown | RequestFailed | RequestReturned
-_ROUTINE = (SubmitRequest, CancelRequest, IterationReported, RefuseRequest)
+_ROUTINE = (SubmitRequest, StageRequest, CancelRequest, IterationReported, RefuseRequest)
 """Too many for the journal of a busy box; the events tell them all the same."""
 
 
@@ -77,6 +77,11 @@ class DecisionFeed:
         self.followers[follower] = None
         return follower
 
+    @property
+    def last(self) -> int:
+        """The number of the last decision."""
+        return self._next - 1
+
     def close(self) -> None:
         """End all followers: the daemon stops."""
         for follower in list(self.followers):
@@ -106,7 +111,7 @@ class DecisionFeed:
 
 
 def _subject(told: Told) -> str:
-    if isinstance(told, SubmitRequest):
+    if isinstance(told, SubmitRequest | StageRequest):
         return told.request.id
     if isinstance(told, QuarantineModel | GiveUpPlacement | KeepWeights | ReleaseWeights):
         return told.model

@@ -143,6 +143,8 @@ class RequestSnapshot(Word):
     """How long its next token can wait (SLINFER eq. 1); negative: late."""
     moves: int
     """How often it was re-submitted with its tokens."""
+    moving_to: InstanceId | None = None
+    """Where its context is being computed ahead, so that it goes on there without a gap."""
 
 
 class UsageRow(Word):

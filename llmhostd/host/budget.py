@@ -80,7 +80,8 @@ class Budget:
         """
         if instance.state is ModelState.UNLOADING:
             return 0, 0
-        requests = [*(one for key, one in instance.load.requests.items() if key not in without), *extra]
+        here = (one for key, one in instance.load.requests.items() if key not in without)
+        requests = [*here, *instance.arriving.values(), *extra]
         kv_bytes = self._kv_bytes(instance, requests) if requests else 0
         runs = bool(requests) or self._will_run(instance)
         if instance.resting:
@@ -139,7 +140,7 @@ class Budget:
         """
         unused_bytes = 0
         for one in self._fleet.instances_on(node):
-            demand_bytes = self._kv_bytes(one, one.load.requests.values()) if one.load.requests else 0
+            demand_bytes = self._kv_bytes(one, one.demanding) if one.demanding else 0
             unused_bytes += max(node.promised.of(one.id, Purpose.KV) - demand_bytes, 0)
         return -node.promised.free_bytes - unused_bytes
 
@@ -153,7 +154,7 @@ class Budget:
 
     def growth_s(self, instance: Instance, newcomer: RequestLoad) -> float:
         """How long an instance's KV pool must grow for a newcomer; 0 when its demand fits (eq. 2)."""
-        demand_bytes = self._kv_bytes(instance, (*instance.load.requests.values(), newcomer))
+        demand_bytes = self._kv_bytes(instance, (*instance.demanding, newcomer))
         if demand_bytes <= instance.kv_bytes:
             return 0.0
         policy = self._policy

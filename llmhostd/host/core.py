@@ -26,6 +26,8 @@ from llmhostd.host.fleet import Fleet
 from llmhostd.host.forecast import Forecast
 from llmhostd.host.hope import Hopes
 from llmhostd.host.host_memory import HostMemory
+from llmhostd.host.migrating import Migrating
+from llmhostd.host.moves import Moves
 from llmhostd.host.offers import Offers
 from llmhostd.host.placement import Placement
 from llmhostd.host.policies import HostPolicies
@@ -52,10 +54,12 @@ class HostMind:
         self.consolidator = Consolidator(self.fleet, offers, self.residency, p.packing, p.preemption)
         self.routing = Routing(self.fleet, self.budget, self.residency, offers, self.consolidator)
         self.placement = Placement(self.fleet, self.residency)
-        self.drain = Drain(self.fleet, self.routing, self.placement, self.residency)
+        self.migrating = Migrating(self.fleet, self.budget, offers, self.placement, self.residency, p.migration)
+        self.moves = Moves(self.fleet, self.routing, self.placement, self.migrating)
+        self.drain = Drain(self.fleet, self.routing, self.placement, self.residency, self.migrating)
         self.best_effort = BestEffort(self.fleet, self.routing, self.placement, p.best_effort)
         self.recovery = Recovery(self.fleet, self.routing, self.placement, p.recovery)
-        self.relief = Relief(self.fleet, self.budget, self.placement, self.residency)
+        self.relief = Relief(self.fleet, self.budget, self.placement, self.residency, self.migrating)
         hopes = Hopes(self.fleet, self.budget, self.residency, Forecast(self.fleet, self.budget, p.shadow), p.hope)
         deadlines = p.scheduling.deadlines
         self.admission = Admission(self.fleet, self.routing, hopes, self.placement, p.refusal, deadlines)
@@ -76,6 +80,8 @@ class HostMind:
             events.RequestCancelled: self._cancelled,
             events.DrainAsked: self.drain.asked,
             events.DrainEnded: self.drain.ended,
+            events.MoveAsked: self.moves.asked,
+            events.ModelMoveAsked: self.moves.model_asked,
             events.ClockTicked: self._ticked,
             reports.IterationReported: self._iterated,
             reports.InstanceReported: self._instance_reported,
@@ -101,8 +107,10 @@ class HostMind:
             self.starts.follow(self.fleet.nodes[event.node_id], now)
         if isinstance(event, reports.NodeDown):
             self.host_memory.forget(self.fleet.nodes[event.node_id])
+        actions += self.migrating.go_on(now)
         if _frees(event):
             actions += self._let_go_on(now, getattr(event, "node_id", None))
+            actions += self.migrating.go_on(now)
         return [*self.host_memory.give_way(now), *actions]
 
     def snapshot(self, now: float) -> MindSnapshot:
@@ -139,6 +147,8 @@ class HostMind:
         return actions + self.placement.end(request, now, because)
 
     def _request_returned(self, event: reports.RequestReturned, now: float) -> list[HostAction]:
+        if event.staged:
+            return self.migrating.dropped(event.node_id, event.request_id, now, event.because)
         if self.fleet.left(event.node_id, event.request_id):
             # It was told to let go of it: what waited for that may go on.
             return self._let_go_on(now, event.node_id)
@@ -148,7 +158,7 @@ class HostMind:
         self.fleet.left(event.node_id, event.request_id)
         request = self.fleet.requests.get(event.request_id)
         if request is None or request.told is None or request.told[0] != event.node_id:
-            return []
+            return self.migrating.dropped(event.node_id, event.request_id, now, event.error)
         return self.placement.end(request, now, event.error)
 
     def _iterated(self, event: reports.IterationReported, now: float) -> list[HostAction]:

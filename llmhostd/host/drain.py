@@ -1,6 +1,7 @@
 """How does a node become empty without anybody noticing?
 
-Nothing new goes there. What runs there moves elsewhere as its tokens where it passes validation, tried again whenever
+Nothing new goes there. Streams move elsewhere live, where they could go on as they do now; what has not begun to say
+anything moves at once where it passes validation, best effort goes back to its queue. That is tried again whenever
 something changed; the rest ends there. What is idle is unloaded. A node stays like that through a restart of its
 worker, until it is given back.
 """
@@ -9,6 +10,7 @@ from llmhostd.domain.actions import HostAction
 from llmhostd.domain.events import DrainAsked, DrainEnded
 from llmhostd.domain.ids import ModelName
 from llmhostd.host.fleet import Fleet, NodeRecord
+from llmhostd.host.migrating import Migrating
 from llmhostd.host.placement import Placement
 from llmhostd.host.request import LiveRequest
 from llmhostd.host.residency import Residency
@@ -18,8 +20,11 @@ from llmhostd.host.routing import Routing
 class Drain:
     """Empties nodes."""
 
-    def __init__(self, fleet: Fleet, routing: Routing, placement: Placement, residency: Residency) -> None:
+    def __init__(
+        self, fleet: Fleet, routing: Routing, placement: Placement, residency: Residency, migrating: Migrating
+    ) -> None:
         self._fleet = fleet
+        self._migrating = migrating
         self._routing = routing
         self._placement = placement
         self._residency = residency
@@ -64,12 +69,17 @@ class Drain:
         return actions
 
     def _could_go(self, request: LiveRequest, now: float) -> bool:
-        """Whether another node could ever hold it."""
+        """Whether another node could ever hold it, and it is not on its way."""
+        if request.load.shape.id in self._fleet.migrations:
+            return False
         model = self._fleet.models[request.load.shape.model]
         return not self._routing.never_fits(model, request.load, now, self._fleet.nodes_open())
 
     def _move(self, request: LiveRequest, node: NodeRecord, now: float) -> list[HostAction]:
         because = f"{node.spec.id} is being drained"
+        if self._migrating.may_begin(request):
+            place = self._migrating.destination(request, now, self._fleet.nodes_open())
+            return [] if isinstance(place, str) else self._migrating.begin(request, place, now, because)
         if request.load.latency_sensitive:
             offer = self._routing.another(request.load, now, self._fleet.nodes_open())
             return self._placement.move(request, offer, now, because) if offer else []

@@ -25,6 +25,7 @@ from llmhostd.memory.host_tier import AskRate
 from llmhostd.memory.kv_demand import OutputLengths
 from llmhostd.memory.ledger import Ledger
 from llmhostd.memory.reservation_station import ReservationStation
+from llmhostd.migration.live_migration import Migration
 
 ProfileKey = tuple[ShapeKey, HardwareKey]
 
@@ -57,6 +58,8 @@ class NodeRecord:
     """Nothing new goes there until this request, which waits for too long already, has a place."""
     leaving: dict[RequestId, InstanceId] = field(default_factory=dict)
     """Requests that an instance was told to let go of, until it has: they may go anywhere but to this node."""
+    dropping: dict[RequestId, InstanceId] = field(default_factory=dict)
+    """The same of what was only staged there."""
     bringing_in: ModelName | None = None
     """The model whose weights its worker brings into host memory, to be kept there (`promised.lent`)."""
     recent: deque[tuple[float, float, int]] = field(default_factory=deque)
@@ -101,6 +104,8 @@ class Fleet:
         self.models: dict[ModelName, ModelRecord] = {}
         self.instances: dict[InstanceId, Instance] = {}
         self.requests: dict[RequestId, LiveRequest] = {}
+        self.migrations: dict[RequestId, Migration] = {}
+        """Those under way, in the order in which they began."""
         self.waiting = Waiting()
         self.profiles: dict[ProfileKey, Profile] = {}
         self._estimators: dict[ProfileKey, ProfiledEstimator] = {}
@@ -230,6 +235,7 @@ class Fleet:
         node.held.release(instance.id)
         node.station.cancel(instance.id)
         node.leaving = {key: where for key, where in node.leaving.items() if where != instance.id}
+        node.dropping = {key: where for key, where in node.dropping.items() if where != instance.id}
         del node.load.instances[instance.id]
         del self.instances[instance.id]
         return stranded

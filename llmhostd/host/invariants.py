@@ -17,7 +17,7 @@ class BrokenInvariantError(AssertionError):
 
 def check(mind: HostMind) -> None:
     """Look at everything. Raises BrokenInvariantError with every contradiction, one a line."""
-    broken = [*_counts(mind), *_requests(mind), *_instances(mind), *_bytes(mind)]
+    broken = [*_counts(mind), *_requests(mind), *_instances(mind), *_migrations(mind), *_bytes(mind)]
     if broken:
         raise BrokenInvariantError("\n".join(broken))
 
@@ -95,6 +95,30 @@ def _instances(mind: HostMind) -> Iterator[str]:
         for operation in node.station:
             if operation.instance_id not in node.load.instances:
                 yield f"{operation.instance_id} waits for memory and does not exist"
+
+
+def _migrations(mind: HostMind) -> Iterator[str]:
+    """Whatever is on its way runs at its source, and is expected at its destination, where no stay of it is left."""
+    fleet = mind.fleet
+    expected = {name: each for each in fleet.instances.values() for name in each.arriving}
+    if expected.keys() != fleet.migrations.keys() or len(expected) != sum(
+        len(each.arriving) for each in fleet.instances.values()
+    ):
+        yield f"{sorted(fleet.migrations)} are on their way, and {sorted(expected)} are expected"
+        return
+    for name, migration in fleet.migrations.items():
+        request, instance = fleet.requests.get(name), expected[name]
+        if request is None or request.instance_id != migration.source or not request.submitted:
+            yield f"{name} is on its way from {migration.source}, but does not run there"
+        elif instance.arriving[name] is not request.load or instance.id != migration.destination:
+            yield f"{name} is on its way to {migration.destination}, but {instance.id} expects another"
+        elif fleet.instances[migration.source].node_id == instance.node_id:
+            yield f"{name} is on its way to the node on which it runs"
+        node = fleet.node_of(instance)
+        if name in node.leaving or name in node.dropping:
+            yield f"{name} is to come to {node.spec.id}, which has not let go of it yet"
+        if not 0 <= migration.computed_tokens <= max(migration.sent_tokens - 1, 0):
+            yield f"{name}: {migration.computed_tokens} tokens are computed of {migration.sent_tokens} that were sent"
 
 
 def _bytes(mind: HostMind) -> Iterator[str]:

@@ -11,7 +11,7 @@ import msgspec
 from llmhostd.compute.iteration_plan import SchedulingPolicy
 from llmhostd.compute.shadow_validation import ShadowPolicy, Verdict, validate
 from llmhostd.compute.under_way import when_free
-from llmhostd.compute.workload import RequestLoad
+from llmhostd.compute.workload import NodeLoad, RequestLoad
 from llmhostd.consolidation.bin_packing import NEARNESS, PackingPolicy, Standing, fit, preference
 from llmhostd.domain.ids import InstanceId, RequestId
 from llmhostd.domain.model import ModelState
@@ -145,11 +145,36 @@ class Offers:
         newcomer = request
         if grace_s > request.shape.grace_s and self._policy.cold_start_grace and not moving:
             newcomer = replace(request, shape=msgspec.structs.replace(request.shape, grace_s=grace_s))
-        there = when_free(node.load, now, self._scheduling, loading_slowdown=self._shadow.loading_slowdown)
+        coming = self._with_arriving(node, but=request.shape.id)
+        there = when_free(coming, now, self._scheduling, loading_slowdown=self._shadow.loading_slowdown)
         grown_at_s = max(ready_at_s, now + self._budget.growth_s(instance, request))
         picture = what_if.picture(there, instance, grown_at_s)
         verdict = validate(picture, instance.id, newcomer, now, self._shadow, self._scheduling)
         return Offer(instance, newcomer, verdict)
+
+    def offer_to_follow(
+        self, instance: Instance, request: RequestLoad, now: float, computed_tokens: int | None = None
+    ) -> Offer:
+        """Play its node forward with a stream that comes there once so much of its context is computed.
+
+        None: all but the last token. Asked is whether it could go on there as it does now, with as much headroom; one
+        that is late where it is, as if it were due after the usual time.
+        """
+        ready_at_s = self._residency.ready_at_s(instance, request, now)
+        later_s = max(ready_at_s - now, ready_at_s + request.shape.slo.tpot_s - request.deadline_s)
+        follower = _caught_up(request, later_s)
+        if computed_tokens is not None:
+            follower.computed_tokens = computed_tokens
+        return replace(self.offer(instance, follower, now, moving=True), request=request)
+
+    def _with_arriving(self, node: NodeRecord, but: RequestId) -> NodeLoad:
+        """Picture a node as if the streams that are on their way there had arrived, all but one."""
+        loads = dict(node.load.instances)
+        for one in self._fleet.instances_on(node) if self._fleet.migrations else ():
+            arriving = {key: _caught_up(load) for key, load in one.arriving.items() if key != but}
+            if arriving:
+                loads[one.id] = replace(one.load, requests={**one.load.requests, **arriving})
+        return NodeLoad(node.load.busy_until_s, loads)
 
     def all_of(self, model: ModelRecord, what_if: WhatIf = AS_IT_IS) -> list[Instance]:
         """All that may take requests of a model, in order of loading."""
@@ -158,8 +183,11 @@ class Offers:
         return [one for one in mine if one.state in NEARNESS and may_serve(one.shape, model.spec)]
 
     def _open(self, node: NodeRecord, request: RequestLoad) -> bool:
-        """Whether a node may take it: not where an earlier stay of it has not ended yet."""
-        return request.shape.id not in node.leaving
+        """Whether a node may take it: not where an earlier stay of it has not ended yet, nor where it is staged."""
+        name = request.shape.id
+        migration = self._fleet.migrations.get(name)
+        staged = migration is not None and migration.destination in node.load.instances
+        return not staged and name not in node.leaving and name not in node.dropping
 
     def _has_slot(self, instance: Instance, what_if: WhatIf) -> bool:
         """Whether its node may serve one more instance, if it serves this one not yet."""
@@ -178,3 +206,17 @@ class Offers:
         node = self._fleet.node_of(draft)
         left_bytes = node.promised.free_bytes - sum(self._budget.least_bytes(draft))
         return fit(node.spec.kind, left_bytes, self._packing)
+
+
+def _caught_up(request: RequestLoad, later_s: float = 0.0) -> RequestLoad:
+    """Copy a stream as if its context were computed but for the last token, and all that it did had been later."""
+    shape = request.shape
+    first_s = shape.first_token_s if request.first_token_s is None else request.first_token_s
+    last_s = shape.last_token_s if request.last_token_s is None else request.last_token_s
+    return replace(
+        request,
+        shape=msgspec.structs.replace(shape, arrived_s=shape.arrived_s + later_s),
+        computed_tokens=request.context_tokens - 1,
+        first_token_s=None if first_s is None else first_s + later_s,
+        last_token_s=None if last_s is None else last_s + later_s,
+    )

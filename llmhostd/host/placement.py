@@ -37,18 +37,18 @@ class Placement:
         actions = self._recall(request, because)
         source = self._fleet.leave(request)
         actions += self.place(request, offer, now, because)
-        return actions + self._vacated(source, now, because)
+        return actions + self.vacated(source, now, because)
 
     def send_back(self, request: LiveRequest, now: float, because: str) -> list[HostAction]:
         """Let a request leave its node and wait in the host for another place."""
         actions = self._recall(request, because)
         source = self._fleet.leave(request)
         self._fleet.waiting.add(request)
-        return actions + self._vacated(source, now, because)
+        return actions + self.vacated(source, now, because)
 
     def withdraw(self, request: LiveRequest, now: float, because: str) -> list[HostAction]:
         """Take a request's place away; what it held serves others."""
-        return self._vacated(self._fleet.withdraw(request), now, because)
+        return self.vacated(self._fleet.withdraw(request), now, because)
 
     def _recall(self, request: LiveRequest, because: str) -> list[HostAction]:
         """Tell the node that was told to run it, if any was."""
@@ -57,12 +57,12 @@ class Placement:
         node_id = self._fleet.instances[request.instance_id].node_id
         return [RecallRequest(node_id=node_id, request_id=request.load.shape.id, because=because)]
 
-    def _vacated(self, instance: Instance | None, now: float, because: str) -> list[HostAction]:
+    def vacated(self, instance: Instance | None, now: float, because: str) -> list[HostAction]:
         """Bring in line what a request has left."""
         if instance is None:
             return []
         instance.last_used_s = now
-        if instance.state is ModelState.COLD and not instance.load.requests:
+        if instance.state is ModelState.COLD and not instance.load.requests and not instance.arriving:
             self._fleet.remove(instance)
             return self._residency.proceed(self._fleet.node_of(instance), now)
         return self._residency.settle(instance, now, because)

@@ -20,6 +20,7 @@ from llmhostd.host.residency import ResidencyPolicy
 from llmhostd.memory.host_tier import HostTierPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.memory.kv_watermark import WatermarkPolicy
+from llmhostd.migration.live_migration import MigrationPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class HostPolicies:
     routing: RoutingPolicy = field(default_factory=RoutingPolicy)
     packing: PackingPolicy = field(default_factory=PackingPolicy)
     preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
+    migration: MigrationPolicy = field(default_factory=MigrationPolicy)
     residency: ResidencyPolicy = field(default_factory=ResidencyPolicy)
     starts: StartPolicy = field(default_factory=StartPolicy)
     host_memory: HostTierPolicy = field(default_factory=HostTierPolicy)

@@ -71,6 +71,7 @@ class Recovery:
         node.restarts += 1
         node.recent.clear()
         node.leaving.clear()
+        node.dropping.clear()
         actions: list[HostAction] = self._suspect(model, event.because) if model else []
         for instance in list(self._fleet.instances_on(node)):
             actions += self.gone(instance, now)

@@ -1,14 +1,15 @@
 """Who leaves when a node has less memory than its instances need?
 
-Pools give up what they do not use by themselves. Then the idle go, then best effort, then people: from one instance
-after the other, beginning where everybody can best wait, the longest headroom first (SLINFER §VII-D). They go on
-elsewhere as their tokens, or wait for a place.
+Pools give up what they do not use by themselves. Then nothing more comes, the idle go, then best effort, then people:
+from one instance after the other, beginning where everybody can best wait, the longest headroom first (SLINFER §VII-D).
+They go on elsewhere as their tokens, or wait for a place.
 """
 
 from llmhostd.domain.actions import HostAction
 from llmhostd.domain.reports import NodeMemoryChanged
 from llmhostd.host.budget import Budget
 from llmhostd.host.fleet import Fleet, NodeRecord
+from llmhostd.host.migrating import Migrating
 from llmhostd.host.placement import Placement
 from llmhostd.host.request import LiveRequest
 from llmhostd.host.residency import Residency
@@ -17,8 +18,11 @@ from llmhostd.host.residency import Residency
 class Relief:
     """Brings nodes back within their memory."""
 
-    def __init__(self, fleet: Fleet, budget: Budget, placement: Placement, residency: Residency) -> None:
+    def __init__(
+        self, fleet: Fleet, budget: Budget, placement: Placement, residency: Residency, migrating: Migrating
+    ) -> None:
         self._fleet = fleet
+        self._migrating = migrating
         self._budget = budget
         self._placement = placement
         self._residency = residency
@@ -30,6 +34,8 @@ class Relief:
         if not node.up:
             return []
         actions: list[HostAction] = []
+        if self._budget.over_bytes(node) > 0:
+            actions += self._migrating.give_up_on(node, now, event.because)
         while self._budget.over_bytes(node) > 0:
             actions += self._residency.give_way(node, now, event.because)
             if self._budget.over_bytes(node) <= 0 or (request := self._who_leaves(node)) is None:

@@ -21,6 +21,7 @@ from llmhostd.host.request import LiveRequest
 from llmhostd.host.starts import Starts
 from llmhostd.memory.ledger import Purpose
 from llmhostd.memory.reservation_station import Operation, OperationKind
+from llmhostd.migration.live_migration import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,9 @@ class Residency:
             if not request.submitted:
                 self._fleet.withdraw(request)
                 self._fleet.waiting.add(request)
+        migrations = self._fleet.migrations
+        for name in [each for each in instance.arriving if migrations[each].phase is Phase.PREPARING]:
+            del instance.arriving[name]
         if instance.state is ModelState.COLD:
             self._fleet.remove(instance)
         else:

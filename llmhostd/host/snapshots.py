@@ -129,6 +129,7 @@ def _instance(instance: Instance, now: float) -> InstanceSnapshot:
 
 def _request(fleet: Fleet, request: LiveRequest, now: float) -> RequestSnapshot:
     load, shape = request.load, request.load.shape
+    migration = fleet.migrations.get(shape.id)
     return RequestSnapshot(
         id=shape.id,
         model=shape.model,
@@ -141,6 +142,7 @@ def _request(fleet: Fleet, request: LiveRequest, now: float) -> RequestSnapshot:
         age_s=now - shape.arrived_s,
         headroom_s=load.headroom_s(now),
         moves=request.moves,
+        moving_to=migration.destination if migration else None,
     )
 
 

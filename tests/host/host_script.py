@@ -9,7 +9,8 @@ ask ID MODEL [prompt N] [most N] [flex]
 leave ID                          the caller goes away
 state INSTANCE STATE [held MIB] [kv MIB]
 ran INSTANCE ID[:N][*][.] ...     N prompt tokens, * a token, . the last one
-failed INSTANCE ERROR...          a load; `return ID [NODE]`, `broke ID` for a request
+failed INSTANCE ERROR...          a load; `return ID [NODE] [staged]`, `broke ID` for a request
+move ID NODE | movemodel MODEL NODE
 down NODE [INSTANCE] | up NODE [MIB] | memory NODE MIB
 was MODEL NODE STATE UNUSED_S      when an earlier run of the daemon ended
 warm|measure|unload|remove|release MODEL, drain|undrain NODE, tick, measured INSTANCE, show
@@ -19,7 +20,7 @@ import msgspec
 from boxes import MIB, SLO, Box, adapter, model, node, profile, row, shape
 
 from llmhostd.domain import commands, events, reports
-from llmhostd.domain.actions import GiveUpPlacement, HostAction, QuarantineModel, RefuseRequest
+from llmhostd.domain.actions import DeclineMove, GiveUpPlacement, HostAction, QuarantineModel, RefuseRequest
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.request import FinishReason, RequestShape, Tier
 from llmhostd.host.keep_alive import KeepAlivePolicy
@@ -102,9 +103,13 @@ class HostScript:
         name = instance_id.split("@")[1].split("#")[0]
         return self.box(reports.LoadFailed(node_id=name, instance_id=instance_id, error=" ".join(error)))
 
-    def _return(self, request_id, name=None):
+    def _return(self, request_id, name=None, staged=None):
         name = name or self._where(request_id)
-        return self.box(reports.RequestReturned(node_id=name, request_id=request_id, because="no KV block is free"))
+        return self.box(
+            reports.RequestReturned(
+                node_id=name, request_id=request_id, because="no KV block is free", staged=staged is not None
+            )
+        )
 
     def _broke(self, request_id):
         name = self._where(request_id)
@@ -157,6 +162,12 @@ class HostScript:
     def _undrain(self, name):
         return self.box(events.DrainEnded(node_id=name))
 
+    def _move(self, request_id, name):
+        return self.box(events.MoveAsked(request_id=request_id, node_id=name))
+
+    def _movemodel(self, model, name):
+        return self.box(events.ModelMoveAsked(name=model, node_id=name))
+
     def _tick(self):
         return self.box(events.ClockTicked())
 
@@ -168,7 +179,9 @@ class HostScript:
         for one in seen.instances:
             yield f"{one.id}: {one.state}, {one.running} running"
         for one in seen.requests:
-            yield f"{one.id}: {one.phase}, {one.tokens_out} tokens, {one.moves} moves, headroom {one.headroom_s:.2f} s"
+            going = f", on its way to {one.moving_to}" if one.moving_to else ""
+            said = f"{one.id}: {one.phase}, {one.tokens_out} tokens, {one.moves} moves"
+            yield f"{said}, headroom {one.headroom_s:.2f} s{going}"
 
 
 def show(action: HostAction) -> str:
@@ -180,6 +193,11 @@ def show(action: HostAction) -> str:
             about = f"{request.id} on {action.instance_id}"
             about += f" after {request.tokens_out} tokens" if request.tokens_out else ""
             about += f" with {request.grace_s:.2f} s of grace" if request.grace_s else ""
+        case commands.StageRequest():
+            brings = f"{action.known_tokens}..{action.request.context_tokens}"
+            about = f"{action.request.id} on {action.instance_id}, tokens {brings}"
+        case DeclineMove():
+            about = f"{action.request_id} to {action.node_id}"
         case commands.CancelRequest() | commands.RecallRequest():
             about = f"{action.request_id} on {action.node_id}"
         case RefuseRequest():

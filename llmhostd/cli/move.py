@@ -1,0 +1,42 @@
+"""How does an operator move what runs, while it runs?"""
+
+from difflib import get_close_matches
+
+import click
+
+from llmhostd.api.service import Moving
+from llmhostd.cli.daemon_client import running_daemon
+from llmhostd.cli.root import Place, example
+from llmhostd.domain.errors import CallerError
+from llmhostd.domain.snapshot import ModelSnapshot, RequestSnapshot
+
+
+@click.command(epilog=example("move req-12 cpu1", "move tiny-llama gpu0"))
+@click.argument("what", metavar="REQUEST|MODEL")
+@click.argument("node")
+@click.pass_obj
+def move(place: Place, /, what: str, node: str) -> None:
+    """Let what runs go on on another node, without a gap.
+
+    A request stays where it is until NODE has computed what it said so far; then its stream goes on there. Of a model,
+    all live requests move.
+    """
+    with running_daemon(place) as daemon:
+        models = [one.name for one in daemon.get("/api/v1/models", tuple[ModelSnapshot, ...])]
+        requests = [one.id for one in daemon.get("/api/v1/requests", tuple[RequestSnapshot, ...])]
+        if what not in requests and what not in models:
+            raise CallerError(
+                f"no request that runs and no model is called {what!r}{_hint(what, [*requests, *models])}"
+            )
+        kind = "requests" if what in requests else "models"
+        moving = daemon.post(f"/api/v1/{kind}/{what}/move", {"node": node}, Moving)
+    for one in moving.stays:
+        click.echo(f"{one.id}: stays; {one.because}")
+    if moving.stays:
+        raise click.exceptions.Exit(1)
+    click.echo(f"{what}: goes to {node}; `llmhostd ps` shows it")
+
+
+def _hint(what: str, known: list[str]) -> str:
+    near = get_close_matches(what, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else "; `llmhostd ps` shows what runs"
