@@ -90,6 +90,7 @@ def introduce(parts: Parts) -> None:
         for spec in parts.models:
             if spec.shape.key not in known and spec.adapter is None:
                 parts.loop.hear(WarmUpAsked(name=spec.name))
+    parts.placements.begin(placements)
     parts.returned.load_again(placements, parts.loop)
 
 

@@ -6,7 +6,7 @@ on a node whose worker is down this moment, counts as loaded.
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from llmhostd.daemon.mind import Mind
@@ -19,6 +19,7 @@ from llmhostd.state.placements import Placement
 
 _MOVED_S = 30.0
 """Times of use are written when they are so far from those on the disk; their order whenever it changes."""
+_LOADED = (ModelState.LOADING, ModelState.WARM, ModelState.RESIDENT)
 _AT = tuple[ModelName, NodeId]
 
 
@@ -30,8 +31,11 @@ class Placements:
         self._records = records
         self._note = note
         self._save_s = save_s
-        self._saved: dict[_AT, Placement] | None = None
-        """None: whatever the last run left."""
+        self._saved: dict[_AT, Placement] = {}
+
+    def begin(self, placements: Sequence[Placement]) -> None:
+        """Know what the last run left on the disk."""
+        self._saved = {(one.model, one.node_id): one for one in placements}
 
     async def save_often(self) -> None:
         """Write what changed, for ever."""
@@ -47,28 +51,31 @@ class Placements:
     def save(self) -> None:
         """Have written soon what is loaded now, if that is news."""
         seen = self._mind.snapshot(time.monotonic())
-        now = {(one.model, one.node_id): one for one in self._loaded(seen)}
-        if self._saved is None or _worth_writing(self._saved, now):
+        known = {one.name for one in seen.models}
+        now = {(one.model, one.node_id): one for one in self._loaded(seen) if one.model in known}
+        if _worth_writing(self._saved, now):
             self._saved = now
             self._records.soon(partial(self._records.placements.replace, list(now.values())))
 
     def _loaded(self, seen: MindSnapshot) -> Iterator[Placement]:
-        """What is loaded last: of two instances of a model on one node, the nearer to its first token counts."""
-        unix_s, known = time.time(), {one.name for one in seen.models}
+        """What is loaded, or about to be. Of what is said twice, the later counts."""
+        unix_s = time.time()
         down = {node.id for node in seen.nodes if not node.up}
-        yield from (one for one in (self._saved or {}).values() if one.node_id in down and one.model in known)
-        for awaited in seen.awaited:
-            if awaited.model in known:
-                yield Placement(
-                    model=awaited.model, node_id=awaited.node_id, resident=awaited.resident,
-                    used_at=unix_s - awaited.unused_s,
-                )  # fmt: skip
-        for one in sorted(seen.instances, key=lambda each: each.state is ModelState.RESIDENT):
-            if one.state in (ModelState.WARM, ModelState.RESIDENT) and one.model in known:
-                yield Placement(
-                    model=one.model, node_id=one.node_id, resident=one.state is ModelState.RESIDENT,
-                    used_at=unix_s - one.idle_s,
-                )  # fmt: skip
+        yield from (one for one in self._saved.values() if one.node_id in down)
+        for one in seen.awaited:
+            yield _placement(one.model, one.node_id, unix_s - one.unused_s, resident=one.resident)
+        # Of two instances of a model on one node the nearer to its first token.
+        for each in sorted(seen.instances, key=lambda each: each.state is ModelState.RESIDENT):
+            resident = each.state is ModelState.RESIDENT
+            before = self._saved.get((each.model, each.node_id))
+            if each.state is ModelState.LOADING and before:
+                resident = before.resident  # it is on its way back to that, or was a moment ago
+            if each.state in _LOADED:
+                yield _placement(each.model, each.node_id, unix_s - each.idle_s, resident=resident)
+
+
+def _placement(model: ModelName, node_id: NodeId, used_at: float, *, resident: bool) -> Placement:
+    return Placement(model=model, node_id=node_id, resident=resident, used_at=used_at)
 
 
 def _worth_writing(before: dict[_AT, Placement], now: dict[_AT, Placement]) -> bool:
