@@ -148,5 +148,6 @@ class Consolidator:
         return [
             Neighbour(one.id, one.batch, node.promised.of(one.id))
             for one in self._fleet.instances_on(node)
-            if one is not instance and one.loaded and one.batch and self._fleet.profile_of(one) is not None
+            if one is not instance and one.loaded and one.batch and not one.arriving
+            if self._fleet.profile_of(one) is not None
         ]

@@ -56,7 +56,7 @@ class Forecast:
 
     def _ends(self, node: NodeRecord, now: float) -> Iterator[tuple[float, InstanceId, RequestId]]:
         """When each request of a node that somebody waits for will have its last token."""
-        served = [one for one in self._fleet.instances_on(node) if one.batch]
+        served = [one for one in self._fleet.instances_on(node) if one.batch > len(one.arriving)]
         turn_s = sum(self._decode_s(one.load) for one in served)
         prefill_s = sum(self._prefill_s(one.load) for one in served)
         for one in served:

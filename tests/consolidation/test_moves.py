@@ -1,4 +1,4 @@
-"""Preemptions, drains, evictions and crashes, with any delay on the wires: is any token lost, doubled or out of order?
+"""Moves of every kind, evictions and crashes, with any delay on the wires: is any token lost, doubled or out of order?
 
 The host mind against nodes that do as they are told, and a shell that keeps the daemon's rule of whose tokens count.
 Commands and reports wait on their wires until a rule delivers them, so that everybody knows too little all the time.
@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).parents[1] / "host"))
 from boxes import Box, node
 
 from llmhostd.domain import commands, events, reports
-from llmhostd.domain.actions import RefuseRequest
+from llmhostd.domain.actions import DeclineMove, RefuseRequest
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.request import FinishReason, Tier
 
@@ -36,6 +36,8 @@ class ObedientNode:
     reports: deque = field(default_factory=deque)
     instances: dict = field(default_factory=dict)
     """Instance -> {request: tokens that it has}."""
+    staged: dict = field(default_factory=dict)
+    """Request -> [instance, context tokens that were brought, of which so many are computed]."""
 
     def obey(self, command):
         match command:
@@ -43,28 +45,58 @@ class ObedientNode:
                 self.instances[command.instance_id] = {}
                 self.say_state(command.instance_id, ModelState.WARM)
             case commands.RestInstance():
-                assert not self.instances[command.instance_id], "somebody is still there"
+                self.assert_empty(command.instance_id)
                 self.say_state(command.instance_id, ModelState.WARM)
             case commands.UnloadInstance():
-                assert not self.instances.pop(command.instance_id), "somebody is still there"
+                self.assert_empty(command.instance_id)
+                del self.instances[command.instance_id]
                 self.say_state(command.instance_id, ModelState.COLD)
             case commands.SubmitRequest():
                 assert not any(command.request.id in each for each in self.instances.values()), "it is here twice"
+                self.staged.pop(command.request.id, None)
                 self.instances[command.instance_id][command.request.id] = command.request.tokens_out
+            case commands.StageRequest():
+                self.bring(command)
             case commands.RecallRequest() | commands.CancelRequest():
-                here = self.let_go(command.request_id)
-                if here and isinstance(command, commands.RecallRequest):
+                recalled = isinstance(command, commands.RecallRequest)
+                if self.staged.pop(command.request_id, None) and recalled:
+                    self.give_back(command.request_id, staged=True)
+                elif self.let_go(command.request_id) and recalled:
                     self.give_back(command.request_id)
+
+    def bring(self, command):
+        name, stage = command.request.id, self.staged.get(command.request.id)
+        if not command.known_tokens:
+            assert stage is None, "it is staged twice"
+            assert not any(name in each for each in self.instances.values()), "it is staged where it runs"
+            self.staged[name] = [command.instance_id, command.request.context_tokens, 0]
+        elif stage is not None:
+            assert stage[1] == command.known_tokens, "a round was lost"
+            stage[1] = command.request.context_tokens
+
+    def assert_empty(self, instance_id):
+        assert not self.instances[instance_id], "somebody is still there"
+        assert not any(stage[0] == instance_id for stage in self.staged.values()), "somebody is still to come there"
 
     def let_go(self, request_id):
         return any(each.pop(request_id, None) is not None for each in self.instances.values())
 
-    def give_back(self, request_id):
-        self.reports.append(reports.RequestReturned(node_id=self.name, request_id=request_id, because="test"))
+    def give_back(self, request_id, *, staged=False):
+        self.reports.append(
+            reports.RequestReturned(node_id=self.name, request_id=request_id, because="test", staged=staged)
+        )
+
+    def computes(self, instance_id):
+        return self.instances[instance_id] or any(stage[0] == instance_id for stage in self.staged.values())
 
     def compute(self, instance_id, now):
-        """One iteration: a token for everybody there."""
+        """One iteration: a token for everybody there, and a chunk of everybody who is to come."""
         rows, running = [], self.instances[instance_id]
+        for request_id, stage in self.staged.items():
+            chunk = min(stage[1] - 1 - stage[2], 512) if stage[0] == instance_id else 0
+            if chunk:
+                stage[2] += chunk
+                rows.append(reports.RowReport(request_id=request_id, prefilled=chunk))
         for request_id, tokens in list(running.items()):
             done = tokens + 1 == ANSWER_TOKENS
             finish = FinishReason.STOP if done else None
@@ -103,6 +135,7 @@ class Moves(RuleBasedStateMachine):
         if isinstance(event, reports.IterationReported):
             for row in event.rows:
                 counts = self.told[row.request_id] == (event.node_id, event.instance_id)
+                assert row.tokens or not counts
                 if counts and self.over.get(row.request_id) != "left":
                     assert row.request_id not in self.over
                     assert row.tokens == (len(self.streams[row.request_id]),), "lost, doubled or out of order"
@@ -110,6 +143,8 @@ class Moves(RuleBasedStateMachine):
                     if row.finish:
                         self.over[row.request_id] = "finished"
         for action in self.box(event):
+            if isinstance(action, DeclineMove):
+                continue
             if isinstance(action, RefuseRequest):
                 assert not self.streams[action.request_id]
                 self.over[action.request_id] = "refused"
@@ -172,11 +207,25 @@ class Moves(RuleBasedStateMachine):
     @rule(data=st.data())
     def evict(self, data):
         one = self.node_of(data)
+        if one.staged and data.draw(st.booleans()):
+            request_id = data.draw(st.sampled_from(sorted(one.staged)))
+            del one.staged[request_id]
+            one.give_back(request_id, staged=True)
+            return
         here = [request_id for running in one.instances.values() for request_id in running]
         if here:
             request_id = data.draw(st.sampled_from(here))
             one.let_go(request_id)
             one.give_back(request_id)
+
+    @rule(data=st.data(), whole=st.booleans())
+    def move(self, data, whole):
+        live = [request_id for request_id in self.streams if request_id not in self.over]
+        name = self.node_of(data).name
+        if whole:
+            self.hear(events.ModelMoveAsked(name=data.draw(st.sampled_from(NAMES)), node_id=name))
+        elif live:
+            self.hear(events.MoveAsked(request_id=data.draw(st.sampled_from(live)), node_id=name))
 
     @rule(data=st.data())
     def leave(self, data):
@@ -204,7 +253,7 @@ class Moves(RuleBasedStateMachine):
         self.hear(events.ClockTicked())
 
     def compute_on(self, one):
-        for instance_id in [key for key, running in one.instances.items() if running]:
+        for instance_id in [key for key in one.instances if one.computes(key)]:
             one.compute(instance_id, self.box.now)
 
     def exchange(self):
