@@ -91,9 +91,18 @@ class StartRates:
             self._packs.observe(seen.weights, seen.pack_s / max(seen.weight_bytes, 1))
 
     def bytes_per_s(self, tier: StorageTier, *, beside: bool = False) -> float:
-        """How fast weights come from a tier: as its slowest part on the way lets them."""
-        seen = ((each, self._tiers.median((each, beside), (each, not beside))) for each in _PASSES[tier])
-        return min(self._unseen_bytes_per_s(each) if pace is None else pace for each, pace in seen)
+        """How fast weights come from a tier: as the slowest part of their way lets them.
+
+        Where nobody saw it, as the settings say, but no faster than what it passes was seen to be, and no slower than
+        what passes it.
+        """
+        seen = {each: self._tiers.median((each, beside), (each, not beside)) for each in StorageTier}
+        limits = [pace for each in _PASSES[tier] if (pace := seen[each]) is not None]
+        own = seen[tier]
+        if own is None:
+            passing = [pace for each in StorageTier if tier in _PASSES[each] and (pace := seen[each]) is not None]
+            own = max([self._unseen_bytes_per_s(tier), *passing])
+        return min([own, *limits])
 
     def read_s(self, lies: TierBytes, *, beside: bool = False) -> float:
         """How long it takes to bring weights in that lie so."""

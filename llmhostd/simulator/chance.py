@@ -18,6 +18,9 @@ class Purpose(IntEnum):
     DEATHS = 104
     LEAVERS = 105
     PROFILES = 106
+    START_LOAD = 107
+    START_PLACES = 108
+    START_NOISE = 109
 
 
 class Chance:

@@ -94,6 +94,10 @@ def test_bytes_come_as_fast_as_the_slowest_tier_on_their_way() -> None:
     rates = StartRates(StartPolicy(memory_bytes_per_s=4e9, disk_bytes_per_s=2e9, remote_bytes_per_s=1e8))
     assert rates.bytes_per_s(StorageTier.MEMORY) == 4e9
     assert rates.bytes_per_s(StorageTier.DISK) == 2e9
+    fast = StartRates(StartPolicy(memory_bytes_per_s=1e9))
+    fast.learn(seen(TierBytes(disk_bytes=500_000_000), read_s=0.1))
+    assert fast.bytes_per_s(StorageTier.DISK) == 5e9, "what was only configured bounds nothing that was seen"
+    assert fast.bytes_per_s(StorageTier.MEMORY) == 5e9, "what comes from the disk has passed memory as fast"
     rates.learn(seen(TierBytes(memory_bytes=100_000_000), read_s=0.1))
     assert rates.bytes_per_s(StorageTier.MEMORY) == 1e9
     assert rates.bytes_per_s(StorageTier.DISK) == 1e9, "what comes from the disk passes memory"

@@ -1,0 +1,15 @@
+"""`llmhostd evaluate-starts` as it is typed."""
+
+import json
+
+from typed_commands import llmhostd
+
+
+def test_the_comparison_is_printed_for_people_and_for_programs() -> None:
+    said = llmhostd("evaluate-starts", "--seeds", "1", "--processes", "1")
+    assert said.returncode == 0, said.stderr
+    assert "(1.95 x)" in said.stdout
+    done = llmhostd("evaluate-starts", "--seeds", "1", "--processes", "1", "--json")
+    rows = json.loads(done.stdout)
+    assert {(row["size"], row["dataset"]) for row in rows} >= {("opt-6.7b", "gsm8k"), ("opt-30b", "sharegpt")}
+    assert all(row["ratio"]["serverlessllm"] == 1.0 for row in rows)
