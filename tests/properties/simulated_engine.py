@@ -33,6 +33,8 @@ class Stay:
     computed: int = 0
     cached: int = 0
     """Of `computed`: found in the prefix cache, and not told yet."""
+    staged: bool = False
+    """Its stream is elsewhere."""
 
     @property
     def context(self):
@@ -91,6 +93,8 @@ class SimulatedNode:
                 self.tell(command)
             case commands.SubmitRequest():
                 self.tell(command, *self._submit(command))
+            case commands.StageRequest():
+                self.tell(command, *self._stage(command))
             case _:
                 self.tell(command)
 
@@ -153,7 +157,7 @@ class SimulatedNode:
             block_tokens=self.spec.block_tokens,
         )  # fmt: skip
         waiting, one.waiting = one.waiting, []
-        self.tell(loaded, *(event for request in waiting for event in self._enter(one, request)))
+        self.tell(loaded, *(event for command in waiting for event in self._enter(one, command)))
 
     def removed(self, now, luck="well"):
         """The oldest removal ends; in the worst case the engine keeps what it had."""
@@ -267,7 +271,7 @@ class SimulatedNode:
         return self._weigh(self._forget(action.request_id))
 
     def _ReturnRequest(self, action):  # noqa: N802
-        return self._give_back(reports.RequestReturned, action, because=action.because)
+        return self._give_back(reports.RequestReturned, action, because=action.because, staged=action.staged)
 
     def _FailRequest(self, action):  # noqa: N802
         return self._give_back(reports.RequestFailed, action, error=action.because)
@@ -279,18 +283,45 @@ class SimulatedNode:
         return self._weigh(one)
 
     def _submit(self, command):
+        name = command.request.id
+        if name not in self.where:
+            return self._take_in(command)
+        one = self.where[name]
+        assert one.id == command.instance_id
+        if name in one.stays:
+            stay = one.stays[name]
+            assert stay.staged, f"{name} is on {self.spec.id} twice"
+            stay.staged, stay.out = False, command.request.tokens_out
+        else:
+            one.waiting = [command if each.request.id == name else each for each in one.waiting]
+        return ()
+
+    def _stage(self, command):
+        if not command.known_tokens:
+            assert command.request.id not in self.where, f"{command.request.id} is on {self.spec.id} twice"
+            return self._take_in(command)
+        one = self.where.get(command.request.id)
+        if one is not None and command.request.id in one.stays:
+            stay = one.stays[command.request.id]
+            assert stay.staged
+            assert stay.context == command.known_tokens, "a round was lost"
+            stay.out = command.request.tokens_out
+        return ()
+
+    def _take_in(self, command):
         one = self.hosted.get(command.instance_id)
         if one is None or one.broken:
             return ()
-        assert command.request.id not in self.where, f"{command.request.id} is on {self.spec.id} twice"
         self.where[command.request.id] = one
         if not one.weights_bytes or one.resting or one.state is ModelState.UNLOADING:
-            one.waiting.append(command.request)
+            one.waiting.append(command)
             return ()
-        return self._enter(one, command.request)
+        return self._enter(one, command)
 
-    def _enter(self, one, request):
+    def _enter(self, one, command):
+        request = command.request
         stay = one.stays[request.id] = Stay(request.prompt_tokens, request.tokens_out)
+        stay.staged = isinstance(command, commands.StageRequest)
         free = one.kv_blocks - sum(-(-each.computed // self.spec.block_tokens) for each in one.stays.values())
         busy = self.doing is not None or any(each.instance_id == one.id for each in self.resizes)
         if request.prompt_tokens % 2 or free <= 0 or busy:
@@ -305,7 +336,7 @@ class SimulatedNode:
         rows, done = [], []
         for plan in action.rows:
             stay = one.stays[plan.request_id]
-            assert stay.computed + plan.tokens <= stay.context
+            assert stay.computed + plan.tokens <= stay.context - stay.staged
             assert plan.sample == (stay.computed + plan.tokens == stay.context)
             stay.computed += plan.tokens
             prefilled, cached, stay.cached = plan.tokens + stay.cached, stay.cached, 0
@@ -369,7 +400,7 @@ class SimulatedNode:
         one = self.where.pop(request_id, None)
         if one is not None:
             one.stays.pop(request_id, None)
-            one.waiting = [each for each in one.waiting if each.id != request_id]
+            one.waiting = [each for each in one.waiting if each.request.id != request_id]
         return one
 
     def _weigh(self, one):

@@ -20,7 +20,7 @@ from boxes import MIB, Box, model, node, profile, shape
 from simulated_engine import SimulatedNode, answer_tokens
 
 from llmhostd.domain import commands, events, reports
-from llmhostd.domain.actions import GiveUpPlacement, QuarantineModel, Refusal, RefuseRequest
+from llmhostd.domain.actions import DeclineMove, GiveUpPlacement, QuarantineModel, Refusal, RefuseRequest
 from llmhostd.domain.model import ModelState, Slo
 from llmhostd.domain.request import Tier
 
@@ -107,7 +107,7 @@ class History(RuleBasedStateMachine):
             match action:
                 case RefuseRequest():
                     self.refuse(action)
-                case QuarantineModel() | GiveUpPlacement():
+                case QuarantineModel() | GiveUpPlacement() | DeclineMove():
                     pass
                 case _:
                     if isinstance(action, commands.SubmitRequest):
@@ -190,6 +190,17 @@ class History(RuleBasedStateMachine):
     def remember(self, data, name, resident, unused_s):
         node_id = self.node_of(data).spec.id
         self.hear(events.PlacementKnown(model=name, node_id=node_id, resident=resident, unused_s=unused_s))
+
+    @rule(data=st.data())
+    def move(self, data):
+        live = self.live()
+        if live:
+            node_id = self.node_of(data).spec.id
+            self.hear(events.MoveAsked(request_id=data.draw(st.sampled_from(live)), node_id=node_id))
+
+    @rule(name=st.sampled_from(NAMES), data=st.data())
+    def move_model(self, name, data):
+        self.hear(events.ModelMoveAsked(name=name, node_id=self.node_of(data).spec.id))
 
     @rule(data=st.data(), drains=st.booleans())
     def drain(self, data, drains):
@@ -338,6 +349,7 @@ class History(RuleBasedStateMachine):
             record = fleet.nodes[one.spec.id]
             assert not record.station, "an operation waits for ever"
             assert not record.leaving
+            assert not record.dropping
             assert record.kept_for is None
             assert not one.where
             assert not one.mind.requests.where
