@@ -7,9 +7,10 @@ from llmhostd.daemon.requests import LiveRequests
 from llmhostd.domain.actions import DeclineMove, GiveUpPlacement, HostAction, QuarantineModel, RefuseRequest, StartEnded
 from llmhostd.domain.commands import KeepWeights, LoadInstance, StageRequest, SubmitRequest
 from llmhostd.domain.ids import NodeId
+from llmhostd.domain.request import RequestShape
 from llmhostd.domain.start import StartSeen
 from llmhostd.domain.words import Message
-from llmhostd.engines.frames import KeepFrame, LoadFrame, StageFrame, SubmitFrame
+from llmhostd.engines.frames import AdapterFile, KeepFrame, LoadFrame, StageFrame, SubmitFrame
 
 RememberStart = Callable[[StartSeen], None]
 SendFrame = Callable[[NodeId, Message], None]
@@ -48,7 +49,7 @@ class Executor:
         if request is None:  # as in `_submit`
             return
         tokens = request.context[action.known_tokens : action.request.context_tokens]
-        self._send(action.node_id, StageFrame(command=action, tokens=tokens))
+        self._send(action.node_id, StageFrame(command=action, tokens=tokens, adapter=self._adapter(action.request)))
 
     def _submit(self, action: SubmitRequest) -> None:
         request = self._requests.get(action.request.id)
@@ -56,9 +57,8 @@ class Executor:
             return
         request.shape = action.request
         request.told = (action.node_id, action.instance_id)
-        identity = action.request.adapter
-        adapter = self._models.adapter_file(identity) if identity else None
-        self._send(
-            action.node_id,
-            SubmitFrame(command=action, context=request.context, sampling=request.sampling, adapter=adapter),
-        )
+        context, sampling, adapter = request.context, request.sampling, self._adapter(action.request)
+        self._send(action.node_id, SubmitFrame(command=action, context=context, sampling=sampling, adapter=adapter))
+
+    def _adapter(self, request: RequestShape) -> AdapterFile | None:
+        return self._models.adapter_file(request.adapter) if request.adapter else None
