@@ -23,6 +23,7 @@ CONFIGS = {
     "judge": adapter_config(rank=8, alpha=8, targets=("up_proj", "down_proj", "o_proj")),
 }
 NAMES = (BASE, *CONFIGS)
+TWO_NODES = '[[nodes]]\nid = "cpu0"\ncores = "0"\n[[nodes]]\nid = "cpu1"\ncores = "1"\n'
 TWO_SLOTS = "[adapters]\nslots = 2\nmost_rank = 8\n"
 
 
@@ -45,7 +46,10 @@ def expected(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     models = [files[BASE], *(files[f"{name}-merged"] for name in CONFIGS)]
     with DaemonProcess(tmp_path_factory.mktemp("merged"), models) as daemon:
         merged = {name: name if name == BASE else f"{name}-merged" for name in NAMES}
-        said = {(name, number): ask(daemon, merged[name], number) for name in NAMES for number in (0, 1)}
+        calls = [(name, number) for name in NAMES for number in (0, 1)]
+        with ThreadPoolExecutor(len(calls)) as pool:
+            answers = pool.map(lambda call: ask(daemon, merged[call[0]], call[1]), calls)
+            said = dict(zip(calls, answers, strict=True))
     assert len(set(said.values())) == len(said)
     return said
 
@@ -189,3 +193,23 @@ def test_files_that_change_behind_its_back_are_said_so(
     add(daemon, path, base=BASE)
     assert daemon.http.post("/v1/completions", json=body).status_code == 200
     assert daemon.http.delete("/api/v1/models/moody").status_code == 204
+
+
+def test_streams_of_adapters_move_between_nodes_unnoticed(
+    files: dict[str, Path], expected: dict[tuple[str, int], str], tmp_path: Path
+) -> None:
+    settings = EXACT + PATIENT + TWO_SLOTS + TWO_NODES
+    with DaemonProcess(tmp_path / "state", [files[BASE]], settings=settings) as daemon:
+        for name in CONFIGS:
+            add(daemon, files[name], base=BASE)
+        calls, moved = [(name, 0) for name in NAMES], 0
+        with ThreadPoolExecutor(len(calls)) as pool:
+            running = [pool.submit(ask, daemon, *call) for call in calls]
+            while not all(one.done() for one in running):
+                for row in daemon.http.get("/api/v1/requests").json():
+                    node = "cpu1" if "cpu0" in (row["instance_id"] or "") else "cpu0"
+                    daemon.http.post(f"/api/v1/requests/{row['id']}/move", json={"node": node})
+                    moved = max(moved, row["moves"] * (row["model"] != BASE))
+            assert [one.result() for one in running] == [expected[call] for call in calls]
+        assert moved, "no stream of an adapter moved"
+    assert "Traceback" not in daemon.log
