@@ -41,31 +41,43 @@ def files(tmp_path_factory: pytest.TempPathFactory, tiny_models_dir: Path) -> di
 
 
 @pytest.fixture(scope="module")
-def expected(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], str]:
-    """What merged weights say."""
+def served(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """The base, loaded before its first adapter comes, and merged weights as models of their own."""
     models = [files[BASE], *(files[f"{name}-merged"] for name in CONFIGS)]
-    with DaemonProcess(tmp_path_factory.mktemp("merged"), models) as daemon:
-        merged = {name: name if name == BASE else f"{name}-merged" for name in NAMES}
-        calls = [(name, number) for name in NAMES for number in (0, 1)]
-        with ThreadPoolExecutor(len(calls)) as pool:
-            answers = pool.map(lambda call: ask(daemon, merged[call[0]], call[1]), calls)
-            said = dict(zip(calls, answers, strict=True))
+    with DaemonProcess(tmp_path_factory.mktemp("state"), models, settings=EXACT + PATIENT + TWO_SLOTS) as one:
+        yield one
+    assert "Traceback" not in one.log
+
+
+@pytest.fixture(scope="module")
+def expected(served: DaemonProcess) -> dict[tuple[str, int], str]:
+    """What merged weights say."""
+    merged = {name: name if name == BASE else f"{name}-merged" for name in NAMES}
+    calls = [(name, number) for name in NAMES for number in (0, 1)]
+    with ThreadPoolExecutor(len(calls)) as pool:
+        answers = pool.map(lambda call: ask(served, merged[call[0]], call[1]), calls)
+        said = dict(zip(calls, answers, strict=True))
     assert len(set(said.values())) == len(said)
     return said
 
 
+def instances(daemon: DaemonProcess) -> list[str]:
+    return [row["id"] for row in daemon.http.get("/api/v1/instances").json() if row["model"] == BASE]
+
+
 @pytest.fixture(scope="module")
-def daemon(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
-    """With the base loaded before its first adapter came."""
-    with DaemonProcess(tmp_path_factory.mktemp("state"), [files[BASE]], settings=EXACT + PATIENT + TWO_SLOTS) as one:
-        ask(one, BASE, 0)
-        before = {row["id"] for row in one.http.get("/api/v1/instances").json()}
-        for name in CONFIGS:
-            # The first says itself what it was made for.
-            add(one, files[name], **({} if name == "poet" else {"base": BASE}))
-        yield one
-        assert before.isdisjoint(row["id"] for row in one.http.get("/api/v1/instances").json())
-    assert "Traceback" not in one.log
+def daemon(
+    served: DaemonProcess, files: dict[str, Path], expected: dict[tuple[str, int], str]
+) -> Iterator[DaemonProcess]:
+    assert expected
+    before = instances(served)
+    for name in CONFIGS:
+        # The first says itself what it was made for.
+        add(served, files[name], **({} if name == "poet" else {"base": BASE}))
+        assert served.http.delete(f"/api/v1/models/{name}-merged").status_code == 204
+    yield served
+    assert before
+    assert set(before).isdisjoint(instances(served))
 
 
 def add(daemon: DaemonProcess, path: Path, name: str = "", **more: object) -> dict[str, object]:
@@ -99,8 +111,7 @@ def test_all_of_them_at_once_say_what_merged_weights_say(
         for pid in daemon.worker_pids():
             os.kill(pid, signal.SIGKILL)
         assert [one.result() for one in running] == list(expected.values())
-    (instance,) = daemon.http.get("/api/v1/instances").json()
-    assert instance["model"] == BASE
+    assert len(instances(daemon)) == 1
 
 
 def test_they_are_listed_and_counted_under_their_own_names(daemon: DaemonProcess) -> None:
@@ -111,7 +122,7 @@ def test_they_are_listed_and_counted_under_their_own_names(daemon: DaemonProcess
     # q and v of two layers, f32: rank 3 times (64 + 64) and (64 + 32).
     assert (rows["clerk"]["parameters"], rows["clerk"]["weight_bytes"]) == (2 * 3 * 224, 2 * 3 * 224 * 4)
     cards = {card["id"]: card["parent"] for card in daemon.http.get("/v1/models").json()["data"]}
-    assert cards == {name: rows[name]["base"] or None for name in NAMES}
+    assert {name: cards[name] for name in NAMES} == {name: rows[name]["base"] or None for name in NAMES}
     used = {row["model"]: row["requests"] for row in daemon.http.get("/api/v1/usage").json()}
     assert used["clerk"] >= 1
     assert 'model="clerk"' in daemon.http.get("/metrics").text
