@@ -3,8 +3,13 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from llmhostd.demo.tiny import make_tiny_models
+
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
+"""How long an example takes says something of the machine and its other users only."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -18,8 +18,8 @@ from llmhostd.checkpoints.tensors import EMBEDDING, expected_tensors, linear_sha
 from llmhostd.domain.errors import CheckpointError, OperatorError
 from llmhostd.domain.model import Architecture, WeightFormat
 from llmhostd.loader.rounding import groups_u4, rows_i8
-from llmhostd.loader.safetensors import Checkpoint
 from llmhostd.loader.safetensors_writer import to_bf16
+from llmhostd.loader.source import Source
 
 _PIECE_ELEMENTS = 4_000_000
 
@@ -27,45 +27,45 @@ _Array = npt.NDArray[Any]
 Values = Callable[[], Iterator[_Array]]
 
 
-def quantized(checkpoint: Checkpoint, quantization: Quantization) -> list[tuple[WantedTensor, Values]]:
+def quantized(source: Source, quantization: Quantization) -> list[tuple[WantedTensor, Values]]:
     """List the tensors of the quantised checkpoint in the order of computation, with what makes their values."""
     planned: list[tuple[WantedTensor, Values]] = []
     parts: dict[str, _Parts] = {}
-    for spec in expected_tensors(checkpoint.architecture, quantization):
+    for spec in expected_tensors(source.description.architecture, quantization):
         base, _, suffix = spec.name.rpartition(".")
         values: Values
-        if spec.name in checkpoint:
-            dtype = "BF16" if spec.name == EMBEDDING else checkpoint.dtype(spec.name)
-            values = _Copy(checkpoint, spec.name, dtype)
+        if spec.name in source:
+            dtype = "BF16" if spec.name == EMBEDDING else source.dtype(spec.name)
+            values = _Copy(source, spec.name, dtype)
         else:
             # Quantised parts follow each other, the values first: making them yields the scales on the way.
             if base not in parts:
-                parts[base] = _Parts(checkpoint, base, quantization)
+                parts[base] = _Parts(source, base, quantization)
             dtype, values = spec.dtypes[0], parts[base].reader(suffix)
         wanted = WantedTensor(name=spec.name, dtype=dtype, shape=spec.shape, module=spec.module, layer=spec.layer)
         planned.append((wanted, values))
     return planned
 
 
-def copied(checkpoint: Checkpoint) -> list[tuple[WantedTensor, Values]]:
+def copied(source: Source) -> list[tuple[WantedTensor, Values]]:
     """List the tensors of a checkpoint as they are, in the order of computation."""
     planned: list[tuple[WantedTensor, Values]] = []
-    for spec in expected_tensors(checkpoint.architecture, checkpoint.quantization):
-        dtype = checkpoint.dtype(spec.name)
+    for spec in expected_tensors(source.description.architecture, source.description.quantization):
+        dtype = source.dtype(spec.name)
         wanted = WantedTensor(name=spec.name, dtype=dtype, shape=spec.shape, module=spec.module, layer=spec.layer)
-        planned.append((wanted, _Copy(checkpoint, spec.name, dtype)))
+        planned.append((wanted, _Copy(source, spec.name, dtype)))
     return planned
 
 
-def choose(checkpoint: Checkpoint, kind: WeightFormat) -> Quantization:
+def choose(source: Source, kind: WeightFormat) -> Quantization:
     """Decide how to quantise a checkpoint. Raises CheckpointError if it cannot be, OperatorError for another kind."""
-    if checkpoint.quantization is not None:
-        raise CheckpointError(f"{checkpoint.path}: is quantised already ({checkpoint.weights})")
+    if source.description.quantization is not None:
+        raise CheckpointError(f"{source.path}: is quantised already ({source.description.weights})")
     if kind is WeightFormat.INT8:
         return Quantization(format=kind)
     if kind is not WeightFormat.INT4:
         raise OperatorError(f"cannot quantise to {kind!s}; known: int8, int4")
-    return Quantization(format=kind, group=_group(checkpoint.path, checkpoint.architecture))
+    return Quantization(format=kind, group=_group(source.path, source.description.architecture))
 
 
 def _group(path: Path, architecture: Architecture) -> int:
@@ -77,18 +77,18 @@ def _group(path: Path, architecture: Architecture) -> int:
     raise CheckpointError(f"{path}: int4 needs layer widths that {GROUPS[-1]} divides; they are {inputs}: use int8")
 
 
-def floats(checkpoint: Checkpoint, name: str, rows: slice) -> npt.NDArray[np.float32]:
+def floats(source: Source, name: str, rows: slice) -> npt.NDArray[np.float32]:
     """Return rows of a float tensor as float32."""
-    values = checkpoint.array(name)[rows]
-    if checkpoint.dtype(name) == "BF16":
+    values = source.rows(name, rows)
+    if source.dtype(name) == "BF16":
         widened: npt.NDArray[np.float32] = (values.astype(np.uint32) << 16).view(np.float32)
         return widened
     return values.astype(np.float32)
 
 
-def _slices(checkpoint: Checkpoint, name: str) -> Iterator[slice]:
+def _slices(source: Source, name: str) -> Iterator[slice]:
     """Cut a tensor into runs of rows of bounded size, even in number: packed zero points then end on a byte."""
-    shape = checkpoint.array(name).shape
+    shape = source.shape(name)
     step = max(2, _PIECE_ELEMENTS // shape[1] & ~1) if len(shape) == 2 else shape[0]
     for first in range(0, shape[0], step):
         yield slice(first, min(first + step, shape[0]))
@@ -97,23 +97,23 @@ def _slices(checkpoint: Checkpoint, name: str) -> Iterator[slice]:
 class _Copy:
     """Reads a tensor that stays a float, or is only narrowed to bf16."""
 
-    def __init__(self, checkpoint: Checkpoint, name: str, dtype: str) -> None:
-        self._checkpoint, self._name = checkpoint, name
-        self._narrow = dtype != checkpoint.dtype(name)
+    def __init__(self, source: Source, name: str, dtype: str) -> None:
+        self._source, self._name = source, name
+        self._narrow = dtype != source.dtype(name)
 
     def __call__(self) -> Iterator[_Array]:
-        for rows in _slices(self._checkpoint, self._name):
+        for rows in _slices(self._source, self._name):
             if self._narrow:
-                yield to_bf16(floats(self._checkpoint, self._name, rows))
+                yield to_bf16(floats(self._source, self._name, rows))
             else:
-                yield self._checkpoint.array(self._name)[rows]
+                yield self._source.rows(self._name, rows)
 
 
 class _Parts:
     """Quantises one tensor: reading `q` to its end makes the other parts ready."""
 
-    def __init__(self, checkpoint: Checkpoint, name: str, quantization: Quantization) -> None:
-        self._checkpoint, self._name = checkpoint, name
+    def __init__(self, source: Source, name: str, quantization: Quantization) -> None:
+        self._source, self._name = source, name
         is_layer = name.startswith("model.layers.")
         self._group = quantization.group if is_layer else 0
         self._ready: dict[str, list[_Array]] = {}
@@ -126,12 +126,10 @@ class _Parts:
         scales: list[_Array] = []
         zero_points: list[_Array] = []
         values: _Array
-        for rows in _slices(self._checkpoint, self._name):
-            weights = floats(self._checkpoint, self._name, rows)
+        for rows in _slices(self._source, self._name):
+            weights = floats(self._source, self._name, rows)
             if not np.isfinite(weights).all():
-                raise CheckpointError(
-                    f"{self._checkpoint.path}: tensor `{self._name}` holds values that are not finite"
-                )
+                raise CheckpointError(f"{self._source.path}: tensor `{self._name}` holds values that are not finite")
             if self._group:
                 values, scale, zero_point = groups_u4(weights, self._group)
                 zero_points.append(zero_point)

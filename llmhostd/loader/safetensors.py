@@ -31,7 +31,8 @@ CONFIG_FILE = "config.json"
 GENERATION_CONFIG_FILE = "generation_config.json"
 
 _MAX_JSON_BYTES = 64_000_000
-_NUMPY = {"BF16": np.uint16, "F16": np.float16, "F32": np.float32, "I8": np.int8, "U8": np.uint8}
+NUMPY_TYPES = {"BF16": np.uint16, "F16": np.float16, "F32": np.float32, "I8": np.int8, "U8": np.uint8}
+"""How tensors are read by safetensors' word for their type; numpy has no bfloat16."""
 _FLOAT_FORMATS = {"BF16": WeightFormat.BF16, "F16": WeightFormat.F16, "F32": WeightFormat.F32}
 
 
@@ -99,7 +100,7 @@ class Checkpoint:
         place = self._place(name)
         if self.reader:
             self.reader.wait(place.end)
-        element = np.dtype(_NUMPY[place.dtype])
+        element = np.dtype(NUMPY_TYPES[place.dtype])
         count = (place.end - place.begin) // element.itemsize
         return np.frombuffer(self._maps[place.file], element, count, place.begin).reshape(place.shape)
 

@@ -28,6 +28,7 @@ Values = Mapping[str, Callable[[], Iterator[npt.NDArray[Any]]]]
 Progress = Callable[[int, int], None]
 """Hears (bytes written, bytes in all)."""
 
+PARTIAL = ".partial"
 _NOTE = "unfinished.json"
 
 
@@ -45,9 +46,8 @@ def write_store(
     `companions` puts the other files (config, tokenizer) into the directory that it is given. Raises OperatorError when
     the destination exists, is being made by somebody else, or cannot be written.
     """
-    partial = destination.with_name(f".{destination.name}.partial")
+    partial = partial_of(destination)
     try:
-        partial.mkdir(parents=True, exist_ok=True)
         with _alone(partial, destination), _nothing_left_if_it_fails(partial):
             if destination.exists():
                 raise OperatorError(f"{destination}: exists already")
@@ -59,6 +59,11 @@ def write_store(
             _sync(destination.parent)
     except OSError as error:
         raise OperatorError(f"{destination}: cannot be written: {error.strerror}") from error
+
+
+def partial_of(destination: Path) -> Path:
+    """Where a store is made, and what an interruption leaves."""
+    return destination.with_name(f".{destination.name}{PARTIAL}")
 
 
 @contextmanager
@@ -176,14 +181,40 @@ def _refuse_if_too_large(partial: Path, more_bytes: int) -> None:
 @contextmanager
 def _alone(partial: Path, destination: Path) -> Iterator[None]:
     """Let nobody else make the same store. The lock goes with the directory or the process."""
-    descriptor = os.open(partial, os.O_RDONLY)
+    descriptor = _opened(partial)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # It may be gone although it is ours: another process has just finished it, or given it up.
+        if not (_locked(descriptor) and _still_there(descriptor, partial)):
+            raise OperatorError(f"{destination}: is being made by another process")
         yield
-    except BlockingIOError:
-        raise OperatorError(f"{destination}: is being made by another process") from None
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _opened(partial: Path) -> int:
+    while True:
+        partial.mkdir(parents=True, exist_ok=True)
+        try:
+            return os.open(partial, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue  # it went as we came
+
+
+def _still_there(descriptor: int, partial: Path) -> bool:
+    try:
+        there = partial.stat()
+    except FileNotFoundError:
+        return False
+    ours = os.fstat(descriptor)
+    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
 
 def _note(path: Path, index: StoreIndex) -> None:

@@ -17,6 +17,7 @@ from llmhostd.loader.convert import convert
 from llmhostd.loader.quantize import floats
 from llmhostd.loader.rounding import groups_u4, rows_i8
 from llmhostd.loader.safetensors import open_checkpoint
+from llmhostd.loader.source import Source
 
 BY_NAME = {case.name: case for case in CASES}
 
@@ -31,10 +32,11 @@ def test_every_weight_is_within_half_a_step(tmp_path: Path, name: str, kind: Wei
     before, after = open_checkpoint(source), open_checkpoint(tmp_path / "small")
     assert after.weights is kind
     assert heard[-1][0] == heard[-1][1] >= after.description.weight_bytes
-    for spec in expected_tensors(before.architecture):
-        exact = floats(before, spec.name, slice(None))
-        near, half_step = dequantized(after, spec.name)
-        assert np.all(np.abs(near - exact) <= half_step), spec.name
+    with Source(source) as opened:
+        for spec in expected_tensors(before.architecture):
+            exact = floats(opened, spec.name, slice(None))
+            near, half_step = dequantized(after, spec.name)
+            assert np.all(np.abs(near - exact) <= half_step), spec.name
     assert after.dtype(EMBEDDING) == "BF16"
     assert ("lm_head.weight.q" in after) == (not before.architecture.tied_embeddings)
 
