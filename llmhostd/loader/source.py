@@ -65,7 +65,7 @@ class Source:
         first, end, _ = rows.indices(place.shape[0])
         values = np.empty((end - first, *place.shape[1:]), NUMPY_TYPES[place.dtype])
         row_bytes = (place.end - place.begin) // max(place.shape[0], 1)
-        self._read(place.file, place.begin + first * row_bytes, memoryview(values).cast("B") if values.size else None)
+        self._read(place.file, place.begin + first * row_bytes, values.reshape(-1).view(np.uint8).data)
         return values
 
     def files(self, progress: Progress | None = None) -> tuple[SourceFile, ...]:
@@ -91,9 +91,9 @@ class Source:
                 if _state(file.stat()) != self._before[file]:
                     raise CheckpointError(f"{file}: changed while it was copied; run again once it is complete")
 
-    def _read(self, file: Path, begin: int, into: memoryview | None) -> None:
+    def _read(self, file: Path, begin: int, into: memoryview) -> None:
         done = 0
-        while into is not None and done < len(into):
+        while done < len(into):
             with _named(file):
                 count = os.preadv(self._open[file], [into[done:]], begin + done)
             if not count:
