@@ -1,36 +1,103 @@
-"""Does a stream go on, token for token, when its node is drained under it?"""
+"""Does a stream go on, token for token, when its node is drained under it, or an operator moves it?"""
 
+import re
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from daemon_process import EXACT, PATIENT, DaemonProcess
 from streams import ask
 
 TWO_NODES = '[[nodes]]\nid = "cpu0"\ncores = "0"\n[[nodes]]\nid = "cpu1"\ncores = "1"\n'
-CALLS = [(model, number) for number in range(2) for model in ("tiny-llama", "tiny-qwen3")]
+NAMES = ("tiny-llama", "tiny-qwen3")
+CALLS = [(model, number) for number in range(2) for model in NAMES]
+AT_ONCE = 4
+BOTH_WAYS = [("cpu0", "cpu1"), ("cpu1", "cpu0")]
 
 
-def moves(daemon: DaemonProcess) -> int:
-    return sum(row["moves"] for row in daemon.http.get("/api/v1/requests").json())
+def there(daemon: DaemonProcess, node: str) -> list[str]:
+    """Requests that a node runs."""
+    rows = daemon.http.get("/api/v1/requests").json()
+    return [row["id"] for row in rows if row["instance_id"] and f"@{node}#" in row["instance_id"]]
+
+
+def until(holds: Callable[[], object]) -> None:
+    patience_s = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < patience_s
+        time.sleep(0.005)
+
+
+def drain(daemon: DaemonProcess, node: str) -> None:
+    assert daemon.http.post(f"/api/v1/nodes/{node}/drain").status_code < 300
+
+
+def end_drain(daemon: DaemonProcess, node: str) -> None:
+    assert daemon.http.delete(f"/api/v1/nodes/{node}/drain").status_code < 300
+
+
+def load_everywhere(daemon: DaemonProcess) -> list[str]:
+    """Have all models on both nodes; returns what is said where nothing moves."""
+    until(lambda: all(node["up"] for node in daemon.http.get("/api/v1/nodes").json()))
+    expected = []
+    for other in ("cpu1", "cpu0"):
+        drain(daemon, other)
+        expected = [ask(daemon, *call) for call in CALLS]
+        end_drain(daemon, other)
+    return expected
+
+
+def switches(daemon: DaemonProcess) -> int:
+    """Streams that went on elsewhere once it had caught up."""
+    return len(re.findall(r"RecallRequest .* tokens behind after \d+ rounds", daemon.log))
+
+
+def served(tmp_path: Path, tiny_models_dir: Path) -> DaemonProcess:
+    return DaemonProcess(
+        tmp_path / "state", [tiny_models_dir / name for name in NAMES], settings=EXACT + PATIENT + TWO_NODES
+    )
 
 
 def test_nobody_notices_that_their_node_is_drained(tmp_path: Path, tiny_models_dir: Path) -> None:
-    models = [tiny_models_dir / name for name in ("tiny-llama", "tiny-qwen3")]
-    with DaemonProcess(tmp_path / "state", models, settings=EXACT + PATIENT + TWO_NODES) as daemon:
-        expected = [ask(daemon, *call) for call in CALLS]
-        with ThreadPoolExecutor(len(CALLS)) as pool:
-            running = [pool.submit(ask, daemon, *call) for call in CALLS]
-            most = 0
-            for name, other in [("cpu0", "cpu1"), ("cpu1", "cpu0")] * 3:
-                assert daemon.http.delete(f"/api/v1/nodes/{other}/drain").status_code < 300
-                assert daemon.http.post(f"/api/v1/nodes/{name}/drain").status_code < 300
-                drained = {row["id"]: row["draining"] for row in daemon.http.get("/api/v1/nodes").json()}
-                assert drained == {name: True, other: False}
-                until_s = time.monotonic() + 0.15
-                while time.monotonic() < until_s:
-                    most = max(most, moves(daemon))
-            assert [one.result() for one in running] == expected
-        assert most >= len(CALLS), "each moved at least once"
+    with served(tmp_path, tiny_models_dir) as daemon:
+        expected = load_everywhere(daemon)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            running = [pool.submit(ask, daemon, *call) for call in CALLS * 2]
+            while not all(one.done() for one in running):
+                for node, other in BOTH_WAYS:
+                    end_drain(daemon, other)
+                    drain(daemon, node)
+                    drained = {row["id"]: row["draining"] for row in daemon.http.get("/api/v1/nodes").json()}
+                    assert drained == {node: True, other: False}
+                    until(lambda node=node: not there(daemon, node))
+            assert [one.result() for one in running] == expected * 2
+        assert switches(daemon) >= 1
         assert not [row for row in daemon.http.get("/api/v1/nodes").json() if row["restarts"]]
+    assert "Traceback" not in daemon.log
+
+
+def test_an_operator_moves_what_runs(tmp_path: Path, tiny_models_dir: Path) -> None:
+    with served(tmp_path, tiny_models_dir) as daemon:
+        expected = load_everywhere(daemon)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            running: list[Future[str]] = [pool.submit(ask, daemon, *call) for call in CALLS * 2]
+            while not all(one.done() for one in running):
+                for node, other in BOTH_WAYS:
+                    for request_id in there(daemon, node):
+                        answer = daemon.http.post(f"/api/v1/requests/{request_id}/move", json={"node": other})
+                        assert answer.status_code in (202, 404), answer.text  # it may have ended meanwhile
+                    for name in NAMES:
+                        answer = daemon.http.post(f"/api/v1/models/{name}/move", json={"node": node})
+                        assert answer.status_code == 202, answer.text
+                        stays = answer.json()["stays"]
+                        assert all(one["because"] for one in stays)
+                    time.sleep(0.02)
+            assert [one.result() for one in running] == expected * 2
+        assert switches(daemon) >= 1
+        missing = daemon.http.post("/api/v1/requests/req-0/move", json={"node": "cpu0"})
+        assert missing.status_code == 404
+        elsewhere = daemon.http.post("/api/v1/models/tiny-llama/move", json={"node": "cpu7"})
+        assert "did you mean" in elsewhere.json()["error"]["message"]
+        assert daemon.http.post("/api/v1/models/tiny-llama/move", json={"to": "cpu0"}).status_code == 400
     assert "Traceback" not in daemon.log
