@@ -14,6 +14,7 @@ from llmhostd.domain.ids import ModelName
 from llmhostd.domain.model import ModelSpec, Slo
 from llmhostd.domain.profile import Profile
 from llmhostd.evaluation.question import Question
+from llmhostd.host.families import shape_on
 from llmhostd.simulator.assumptions import Assumptions
 from llmhostd.simulator.box import Box, complete
 from llmhostd.simulator.chance import Chance, Purpose
@@ -45,7 +46,7 @@ def on_this_box(
     guessed = [
         str(model.name)
         for model in models
-        if any((model.shape.key, node.hardware_key) not in measured for node in nodes)
+        if any((shape_on(node, model).key, node.hardware_key) not in measured for node in nodes)
     ]
     question = Question(box=complete(box, Roofline()), requests=(), policies=policies, physics=Physics(), seed=seed)
     return question, tuple(guessed)

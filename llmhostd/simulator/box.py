@@ -14,6 +14,7 @@ from llmhostd.domain.ids import HardwareKey, ModelName, NodeId
 from llmhostd.domain.model import Architecture, ComputePrecision, KvPrecision, ModelShape, ModelSpec, Slo, WeightFormat
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.words import Word
+from llmhostd.host.families import shape_on
 from llmhostd.simulator.roofline import Roofline, profile_on
 
 SIZES: dict[str, tuple[int, int, int, int, int, int]] = {
@@ -82,9 +83,10 @@ def complete(box: Box, roofline: Roofline) -> Box:
     known = {(profile.shape_key, profile.hardware_key): profile for profile in box.profiles}
     for model in box.models:
         for node in box.nodes:
-            key = (model.shape.key, node.hardware_key)
+            shape = shape_on(node, model)
+            key = (shape.key, node.hardware_key)
             if key not in known:
-                known[key] = profile_on(roofline, model.shape, node.hardware_key)
+                known[key] = profile_on(roofline, shape, node.hardware_key)
     return msgspec.structs.replace(box, profiles=tuple(known.values()))
 
 
