@@ -53,26 +53,6 @@ class Decodes:
     alike: bool = True
     """Whether all were promised the same, so that whoever is due first stays so while all get tokens together."""
 
-    def add(self, request: RequestLoad) -> None:
-        """Count one in."""
-        shape, said = request.shape, request.tokens_out
-        tpot_s, ends_in = shape.slo.tpot_s, shape.max_tokens - said
-        began_s, gap_s = request.pace_began_s, request.longest_gap_s
-        if not self.requests:
-            self.tpot_s, self.ends_in_tokens = tpot_s, ends_in
-        elif tpot_s != self.tpot_s:
-            self.alike, self.tpot_s = False, min(tpot_s, self.tpot_s)
-        if began_s + tpot_s * said < self.began_s + self.tpot_s * self.said_tokens:
-            self.began_s, self.said_tokens = began_s, said
-        self.requests.append(request)
-        self.context_tokens += shape.prompt_tokens + said
-        if (deadline_s := request.due_s(began_s, gap_s)) < self.deadline_s:
-            self.deadline_s = deadline_s
-        if gap_s < self.gap_s:
-            self.gap_s = gap_s
-        if ends_in < self.ends_in_tokens:
-            self.ends_in_tokens = ends_in
-
     @property
     def due(self) -> Due:
         """The batch as work to be done, once it ran before."""
@@ -80,13 +60,14 @@ class Decodes:
 
     def tokens_due(self, now: float, until_s: float) -> int:
         """How many iterations it needs by `until_s` at least; none where somebody is late already."""
-        if not now <= self.deadline_s <= until_s:
+        deadline_s, tpot_s = self.deadline_s, self.tpot_s
+        if not now <= deadline_s <= until_s:
             return 0
         if not self.alike:
             return 1
-        paced_s = self.began_s + self.tpot_s * self.said_tokens
-        by_pace = 1 + int((until_s - paced_s) / self.tpot_s) if paced_s <= until_s else 0
-        by_gap = 1 + int((until_s - self.deadline_s) / self.gap_s)
+        paced_s = self.began_s + tpot_s * self.said_tokens
+        by_pace = 1 + int((until_s - paced_s) / tpot_s) if paced_s <= until_s else 0
+        by_gap = 1 + int((until_s - deadline_s) / self.gap_s)
         return min(max(by_pace, by_gap), self.ends_in_tokens)
 
     def advance(self, at_s: float, iteration_s: IterationSeconds) -> bool:
@@ -164,11 +145,11 @@ class Demand:
         Decodes and prefills are not added up: in iterations of both, either may ride for almost nothing. One prefill
         may be left out.
         """
-        prefill_s = 0.0
-        for one, due in zip(self.prefills, self.dues, strict=False):
+        decode_s, prefill_s = self.batch.tokens_due(now, until_s) * self.batch.iteration_s, 0.0
+        for one, due in zip(self.prefills, self.dues, strict=False) if self.prefills else ():
             if one is not but and now <= due.deadline_s <= until_s:
                 prefill_s += due.cost_s
-        return max(prefill_s, self.batch.tokens_due(now, until_s) * self.batch.iteration_s)
+        return max(prefill_s, decode_s) if prefill_s else decode_s
 
     def advance(self, at_s: float, *, decoded: bool, chunked: Sequence[tuple[RequestLoad, RequestLoad]] = ()) -> bool:
         """An iteration ended at `at_s` in which nobody got a first token.
@@ -199,7 +180,9 @@ class Demand:
 
 def demand_of(instance: InstanceLoad) -> Demand:
     """Sum up one instance's requests."""
-    batch, prefills, best_effort = Decodes(), [], []
+    decodes: list[RequestLoad] = []
+    prefills: list[RequestLoad] = []
+    best_effort: list[RequestLoad] = []
     prefill_s = best_effort_s = NEVER_S
     first_run_s, iteration_s = instance.first_run_s, instance.estimator.iteration_s
     dues: list[Due] = []
@@ -212,7 +195,7 @@ def demand_of(instance: InstanceLoad) -> Demand:
             best_effort.append(request)
             best_effort_s = min(best_effort_s, request.deadline_s)
         elif request.decoding:
-            batch.add(request)
+            decodes.append(request)
         else:
             deadline_s = request.deadline_s
             prefills.append(request)
@@ -221,12 +204,39 @@ def demand_of(instance: InstanceLoad) -> Demand:
             cost_s = iteration_s(prefill=part, decode_batch=0, decode_context=0)
             dues.append(Due(deadline_s, cost_s + first_run_s, 0.0))
             first_run_s = 0.0
-    if batch.requests:
-        batch.iteration_s = instance.round_s(batch.requests, batch.context_tokens)
+    batch = Decodes()
+    if decodes:
+        batch = decodes_of(instance, decodes)
         due = batch.due
         dues.append(due._replace(cost_s=due.cost_s + first_run_s) if first_run_s else due)
-    adapters = distinct(one.shape for one in (*prefills, *batch.requests, *best_effort)) if instance.room else ()
+    adapters = distinct(one.shape for one in (*prefills, *decodes, *best_effort)) if instance.room else ()
     return Demand(
         instance, batch, prefills, best_effort, prefill_s, best_effort_s, dues, min(prefill_s, batch.deadline_s),
         adapters=adapters,
     )  # fmt: skip
+
+
+def decodes_of(instance: InstanceLoad, requests: list[RequestLoad]) -> Decodes:
+    """Sum up those of an instance that decode, at least one; in order of submission."""
+    least_tpot_s = requests[0].shape.slo.tpot_s
+    least_gap_s = first_due_s = pace_began_s = first_paced_s = NEVER_S
+    context, pace_said, alike, ends_in = 0, 0, True, requests[0].shape.max_tokens
+    for request in requests:
+        shape, said = request.shape, request.tokens_out
+        due_s, began_s, gap_s = request.due()
+        tpot_s = shape.slo.tpot_s
+        context += shape.prompt_tokens + said
+        if tpot_s != least_tpot_s:
+            alike, least_tpot_s = False, min(tpot_s, least_tpot_s)
+        if (paced_s := began_s + tpot_s * said) < first_paced_s:
+            first_paced_s, pace_began_s, pace_said = paced_s, began_s, said
+        if due_s < first_due_s:
+            first_due_s = due_s
+        if gap_s < least_gap_s:
+            least_gap_s = gap_s
+        if shape.max_tokens - said < ends_in:
+            ends_in = shape.max_tokens - said
+    iteration_s = instance.round_s(requests, context)
+    return Decodes(
+        requests, context, iteration_s, least_tpot_s, least_gap_s, first_due_s, pace_began_s, pace_said, ends_in, alike
+    )

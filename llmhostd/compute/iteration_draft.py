@@ -115,6 +115,8 @@ class Draft:
 
         Returns whether the rest of the prefill fitted whole.
         """
+        if within_s < self.seconds and not progress:
+            return False
         pending, past = request.pending_tokens, request.computed_tokens
         tokens = largest_chunk(
             lambda chunk: self.seconds_with_chunk(chunk, past), within_s,

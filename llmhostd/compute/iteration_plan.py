@@ -97,11 +97,11 @@ def plan_for(
         _add_decodes(draft, demand, decodes, policy.iteration.max_batch - bool(prefills))
     if not prefills and not rides:
         return draft.plan(demand.deadline_s, 0.0)
-    within_s = min(
-        agenda.slack_s(now, policy.headroom, but=demand.instance.id),
-        demand.decode_deadline_s - now - policy.headroom.reserve_s,
-    )
+    own_s = demand.decode_deadline_s - now - policy.headroom.reserve_s
     waits_s = demand.decode_deadline_s if decodes else NEVER_S
+    if own_s < draft.seconds and waits_s < demand.prefill_deadline_s:
+        return draft.plan(demand.deadline_s, 0.0)  # no prefill must progress, and the decodes can bear none
+    within_s = min(own_s, agenda.slack_s(now, policy.headroom, but=demand.instance.id, enough_s=draft.seconds))
     whole, within_s = _add_prefills(draft, waits_s, prefills, now, within_s, policy)
     own_s = draft.seconds
     if whole and rides:

@@ -99,8 +99,10 @@ def steady_share(node: NodeLoad, instance_id: InstanceId, newcomer: RequestLoad,
         context, tpot_s = 0, float("inf")
         for request in requests:
             shape, said = request.shape, request.tokens_out
-            context += shape.prompt_tokens + said + max(min(most, shape.max_tokens - said), 0)
-            tpot_s = min(tpot_s, shape.slo.tpot_s)
+            more = shape.max_tokens - said
+            context += shape.prompt_tokens + said + (most if more >= most else max(more, 0))
+            if shape.slo.tpot_s < tpot_s:
+                tpot_s = shape.slo.tpot_s
         share += one.round_s(requests, context) * policy.pessimism / max(tpot_s, 1e-6)
     return share
 

@@ -34,7 +34,7 @@ def _since(node: NodeLoad, at_s: float) -> NodeLoad:
     picture = NodeLoad(at_s)
     for key, one in node.instances.items():
         there = {name: request for name, request in one.requests.items() if request.joined_s <= at_s}
-        picture.instances[key] = replace(one, requests=there)
+        picture.instances[key] = one if len(there) == len(one.requests) else replace(one, requests=there)
     return picture
 
 

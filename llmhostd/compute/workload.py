@@ -62,34 +62,30 @@ class RequestLoad:
         return self.shape.tier is Tier.LATENCY_SENSITIVE and not self.staged
 
     @property
-    def pace_began_s(self) -> float:
-        """When its time per output token began to count: ST + TTFT_SLO (+ grace), or when its first token came."""
-        if self.tokens_out and self.deadlines.from_first_token:
-            first_s = self.shape.first_token_s if self.first_token_s is None else self.first_token_s
-            if first_s is not None:
-                return first_s
-        shape = self.shape
-        return shape.arrived_s + shape.slo.ttft_s + shape.grace_s
-
-    @property
-    def longest_gap_s(self) -> float:
-        """How long after the last token the next one is due at the latest; inf: no such bound."""
-        factor = self.deadlines.longest_gap_slo_factor
-        return factor * self.shape.slo.tpot_s if factor else NEVER_S
-
-    @property
     def deadline_s(self) -> float:
         """When the next token is due: by its pace (SLINFER eq. 1), and no later than the longest gap allows."""
-        return self.due_s(self.pace_began_s, self.longest_gap_s)
+        return self.due()[0]
 
-    def due_s(self, pace_began_s: float, longest_gap_s: float) -> float:
-        """Return `deadline_s` where these two are known."""
-        shape, out = self.shape, self.tokens_out
-        paced_s = pace_began_s + shape.slo.tpot_s * out
+    def due(self) -> tuple[float, float, float]:
+        """Say when its next token is due, when its pace began, and its longest gap.
+
+        The pace, its time per output token, counts from when its first token came, or ST + TTFT_SLO (+ grace). After
+        the last token the next one is due within the longest gap at the latest; inf: no such bound.
+        """
+        shape, out, policy = self.shape, self.tokens_out, self.deadlines
+        tpot_s, factor = shape.slo.tpot_s, policy.longest_gap_slo_factor
+        gap_s = factor * tpot_s if factor else NEVER_S
+        began_s = shape.arrived_s + shape.slo.ttft_s + shape.grace_s
+        if not out:
+            return began_s, began_s, gap_s
+        if policy.from_first_token:
+            first_s = shape.first_token_s if self.first_token_s is None else self.first_token_s
+            began_s = began_s if first_s is None else first_s
+        paced_s = began_s + tpot_s * out
         last_s = shape.last_token_s if self.last_token_s is None else self.last_token_s
-        if not out or last_s is None or last_s + longest_gap_s >= paced_s:
-            return paced_s
-        return last_s + longest_gap_s
+        if last_s is None or last_s + gap_s >= paced_s:
+            return paced_s, began_s, gap_s
+        return last_s + gap_s, began_s, gap_s
 
     def headroom_s(self, now: float) -> float:
         """How long the next token can wait (SLINFER eq. 1)."""
