@@ -44,7 +44,10 @@ class HostMemory:
         if not event.kept_bytes:
             self._failed_s[event.model] = now
             node.promised.lent.pop(event.model, None)
-        elif model is not None:
+            return []
+        if event.model in node.promised.lent:
+            node.promised.lent[event.model] = event.kept_bytes
+        if model is not None:
             model.lies = TierBytes(memory_bytes=event.kept_bytes)
         return []
 
@@ -104,7 +107,7 @@ class HostMemory:
         return Candidate(
             name=model.spec.name,
             bytes=max(lies.total_bytes, 1),
-            saves_per_s=rate_per_s * self._starts.saved_s(model, node.spec.hardware_key),
+            saves_per_s=rate_per_s * self._starts.saved_s(lies.total_bytes, node.spec.hardware_key),
             last_asked_s=model.asked.last_s if model.asked else float("-inf"),
             kept=model.spec.name in node.promised.lent,
         )

@@ -29,6 +29,9 @@ class RoutingPolicy:
 
     cold_start_grace: bool = True
     """A request that must wait for a load gets the expected load time on top of its TTFT SLO (SLINFER §IX-A)."""
+    start_slack_s: float = 1.0
+    """A new instance goes to the node that it fits best into, as long as it starts at most this much later there than
+    where it starts soonest; ServerlessLLM (§6.3) always takes that one (0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ class Offers:
         nodes: Sequence[NodeRecord],
         what_if: WhatIf = AS_IT_IS,
     ) -> list[Instance]:
-        """Make a new instance on every node that has none, best fit first.
+        """Make a new instance on every node that has none, best fit first of those where it starts soon enough.
 
         While it is asked what if, a node gets one new instance at most: the next would have to wait for its load.
         """
@@ -116,7 +119,9 @@ class Offers:
         may_compute = [node for node in nodes if computes(node.spec, model.spec)]
         free = [node for node in may_compute if node.spec.id not in taken and self._open(node, request)]
         drafts = [self._residency.draft(model, node, now) for node in free]
-        return sorted((one for one in drafts if self._has_slot(one, what_if)), key=self._fit)
+        open_to_it = [one for one in drafts if self._has_slot(one, what_if)]
+        soonest_s = min((one.load.ready_at_s for one in open_to_it), default=now)
+        return sorted(open_to_it, key=lambda one: self._fit(one, one.load.ready_at_s - soonest_s))
 
     def shortage_bytes(self, instance: Instance, request: RequestLoad, what_if: WhatIf = AS_IT_IS) -> int:
         """What its node lacks in memory, even if all who can give way did; 0 or less: it fits."""
@@ -202,10 +207,11 @@ class Offers:
         kind = self._fleet.node_of(instance).spec.kind
         return Standing(instance.id, kind, instance.state, what_if.batch(instance), instance.last_used_s)
 
-    def _fit(self, draft: Instance) -> tuple[bool, bool, int]:
+    def _fit(self, draft: Instance, later_s: float) -> tuple[bool, bool, bool, int]:
         node = self._fleet.node_of(draft)
         left_bytes = node.promised.free_bytes - sum(self._budget.least_bytes(draft))
-        return fit(node.spec.kind, left_bytes, self._packing)
+        other_kind, lacks, size = fit(node.spec.kind, left_bytes, self._packing)
+        return other_kind, lacks, later_s > self._policy.start_slack_s, size
 
 
 def _caught_up(request: RequestLoad, later_s: float = 0.0) -> RequestLoad:

@@ -105,11 +105,11 @@ class Starts:
                 return self.plan(instance).pack_s
         return max(instance.load.ready_at_s - now, 0.0) + instance.load.first_run_s
 
-    def saved_s(self, model: ModelRecord, hardware_key: HardwareKey) -> float:
-        """How much sooner a model starts if its weights lie in host memory instead of on the disk."""
-        shape, key = model.spec.shape, (model.shape_key, hardware_key)
-        near = TierBytes(memory_bytes=shape.weight_bytes)
-        return max(self._plan(shape, key, _on_disk(shape), _ALONE).start_s - self._plan(shape, key, near, _ALONE).start_s, 0.0)
+    def saved_s(self, size_bytes: int, hardware_key: HardwareKey) -> float:
+        """How much sooner weights are read if they lie in host memory instead of on the disk."""
+        rates = self.rates(hardware_key)
+        near, far = TierBytes(memory_bytes=size_bytes), TierBytes(disk_bytes=size_bytes)
+        return max(rates.read_s(far) - rates.read_s(near), 0.0)
 
     def loads_on(self, node: NodeRecord) -> bool:
         """Whether a node loads anything, or is about to."""

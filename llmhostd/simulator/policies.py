@@ -20,6 +20,7 @@ from llmhostd.host.budget import BudgetPolicy
 from llmhostd.host.core import HostMind
 from llmhostd.host.hope import HopePolicy
 from llmhostd.host.keep_alive import KeepAlivePolicy
+from llmhostd.host.offers import RoutingPolicy
 from llmhostd.host.policies import HostPolicies
 from llmhostd.host.residency import ResidencyPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
@@ -89,6 +90,7 @@ def slinfer(assumptions: Assumptions) -> Policies:
     )
     return Policies(
         host=HostPolicies(
+            routing=RoutingPolicy(start_slack_s=float("inf")),
             residency=ResidencyPolicy(release_s=0.0),
             keep_alive=KeepAlivePolicy(keep_alive_s=assumptions.keep_alive_s),
             shadow=ShadowPolicy(loading_slowdown=1.0, only_added_harm=False),
