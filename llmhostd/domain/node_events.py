@@ -86,6 +86,8 @@ class IterationDone(Message):
     instance_id: InstanceId
     duration_s: float
     rows: tuple[RowDone, ...]
+    settled: bool = True
+    """Whether it took as long as others like it will: no weights were packed beside it."""
 
 
 class IterationFailed(Message):

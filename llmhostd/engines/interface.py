@@ -116,14 +116,22 @@ class EngineInstance(Protocol):
     """Blocks that exist now; block ids are 0 <= id < kv_blocks."""
     stages: LoadStages
     """Where the time of its load went, as far as the engine can tell."""
+    settled: bool
+    """Whether iterations take as long as they will from now on. Before, they also pack weights, or compute without."""
 
     def run(self, iteration: Iteration) -> Floats:
         """Compute. Returns logits `[S, vocab]` (a range with the head) or hidden states `[T, hidden]`.
 
-        The result is a view that the next `run` overwrites. The first run packs the weights and is slower. Raises
-        EngineError, after which it may be asked again, InstanceLostError, after which it must be unloaded, or
+        The result is a view that the next `run` overwrites. The first run packs the weights and is slower, or the first
+        few runs pack a part of them each (`settled`).
+
+        Raises EngineError, after which it may be asked again, InstanceLostError, after which it must be unloaded, or
         ProcessLostError, after which the process must end.
         """
+        ...
+
+    def pack(self) -> None:
+        """Prepare now, on this thread, what the first runs would wait for otherwise: the next run packs all weights."""
         ...
 
     def resize_kv(self, kv_blocks: int, moves: Sequence[tuple[int, int]] = ()) -> None:

@@ -171,7 +171,7 @@ class Device:
 
     def _learn(self, one: NodeInstance, event: IterationDone) -> None:
         """Correct predictions; not by iterations that packed weights, filled adapters' slots or ran beside a load."""
-        if self.plan is None or one.estimator is None or self.first_run or self.plan.filling_s:
+        if self.plan is None or one.estimator is None or self.first_run or self.plan.filling_s or not event.settled:
             return
         if not any(each.phase is Phase.LOADING for each in self.instances.values()):
             one.estimator.observe(self.plan.kind, predicted_s=self.plan.predicted_s, actual_s=event.duration_s)

@@ -74,7 +74,7 @@ class Executor:
     def _run_iteration(self, action: RunIteration) -> Sequence[NodeEvent]:
         hosted = self._instances[action.instance_id]
         self._note.computing(hosted.id)
-        started_s = time.monotonic()
+        started_s, settled = time.monotonic(), hosted.running.instance.settled
         try:
             rows = hosted.run(action.rows)
         except ProcessLostError:
@@ -103,7 +103,7 @@ class Executor:
             for row, one in zip(rows, action.rows, strict=True)
         )
         return [
-            IterationDone(instance_id=hosted.id, duration_s=duration_s, rows=done),
+            IterationDone(instance_id=hosted.id, duration_s=duration_s, rows=done, settled=settled),
             *(PrefixMatched(request_id=one, cached_tokens=tokens) for one, tokens in hosted.running.match_again()),
             *(hosted.request_left() if finished else hosted.weighed()),
         ]

@@ -54,6 +54,11 @@ class Hosted:
             raise RuntimeError(f"{self.id} is {self.state} and cannot compute")
         return self.runner
 
+    @property
+    def packs_first(self) -> bool:
+        """Whether its first iteration will be one that only packs its weights, or measures."""
+        return self.command.target is ModelState.RESIDENT or self.command.profile is None
+
     def built(self, instance: EngineInstance, took_s: float) -> Runner:
         """Become warm."""
         self.runner = Runner(instance)
@@ -104,6 +109,7 @@ class Hosted:
 
     def pack(self) -> None:
         """Run for the first time, on nothing: that packs the weights. Raises EngineError."""
+        self.running.instance.pack()
         first_s, second_s = Measurement(self.running, MeasurePolicy()).time_rows([(0, 1)], 2, float("inf"))
         self.first_run_s = max(first_s - second_s, 0.0)
 

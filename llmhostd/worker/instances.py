@@ -49,7 +49,7 @@ class Instances:
 
     def begin_load(self, hosted: Hosted) -> None:
         """Build it in the background."""
-        self._builder.load(hosted.id, hosted.checkpoint, self._options(hosted))
+        self._builder.load(hosted.id, hosted.checkpoint, self._options(hosted), pack=hosted.packs_first)
 
     def begin_rest(self, hosted: Hosted) -> None:
         """Destroy it in the background, to be built again."""

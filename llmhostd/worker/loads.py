@@ -59,9 +59,9 @@ class Builder:
         for name, jobs in (("builder", self._builds), ("remover", self._removals)):
             threading.Thread(target=self._work, args=(jobs,), name=name, daemon=True).start()
 
-    def load(self, instance_id: InstanceId, checkpoint: Path, options: LoadOptions) -> None:
-        """Build and compile."""
-        self._builds.put(lambda: self._build(instance_id, checkpoint, options))
+    def load(self, instance_id: InstanceId, checkpoint: Path, options: LoadOptions, *, pack: bool) -> None:
+        """Build and compile. `pack`: all that its first run needs to pack its weights, too."""
+        self._builds.put(lambda: self._build(instance_id, checkpoint, options, pack=pack))
 
     def destroy(self, instance: EngineInstance, instance_id: InstanceId) -> None:
         """Give back all that it holds: packed weights are given back only so."""
@@ -82,16 +82,19 @@ class Builder:
             del job
             self._ring()
 
-    def _build(self, instance_id: InstanceId, checkpoint: Path, options: LoadOptions) -> Outcome:
+    def _build(self, instance_id: InstanceId, checkpoint: Path, options: LoadOptions, *, pack: bool) -> Outcome:
         began_s = time.monotonic()
         self._note.loading(instance_id)
         try:
             instance = self._engine.load(checkpoint, options)
+            took_s = time.monotonic() - began_s
+            if pack:
+                instance.pack()
         except Exception as error:  # noqa: BLE001 - whatever a plugin raises, the other instances go on
             return Destroyed(instance_id, time.monotonic() - began_s, explain(error))
         finally:
             self._note.loading(None)
-        return Built(instance_id, instance, time.monotonic() - began_s)
+        return Built(instance_id, instance, took_s)
 
     def _destroy(self, instance_id: InstanceId, instance: EngineInstance) -> Outcome:
         began_s = time.monotonic()

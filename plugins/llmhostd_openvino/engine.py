@@ -1,85 +1,66 @@
 """How does a checkpoint become a warm instance on this node's CPU?"""
 
-import time
 from pathlib import Path
-
-import openvino as ov
 
 from llmhostd.checkpoints.adapter import linear_names
 from llmhostd.domain.errors import EngineError
 from llmhostd.domain.hardware import NodeSpec
-from llmhostd.domain.model import AdapterSlots, Architecture, ComputePrecision
+from llmhostd.domain.model import AdapterSlots, Architecture
 from llmhostd.domain.reports import LoadStages
 from llmhostd.engines.interface import EngineFacts, EngineInstance, LoadOptions, ModuleRange
 from llmhostd.loader.safetensors import Checkpoint, open_checkpoint
+from llmhostd_openvino.compiler import PART_BYTES, Compiler, Spent, cut
 from llmhostd_openvino.facts import engine_facts
-from llmhostd_openvino.graph import build_graph
-from llmhostd_openvino.instance import OpenVinoInstance, first_line
-from llmhostd_openvino.low_rank import LowRank
-from llmhostd_openvino.paged_attention import KV_TYPES
+from llmhostd_openvino.footprint import Footprint
+from llmhostd_openvino.instance import OpenVinoInstance
+from llmhostd_openvino.packer import Packer
+from llmhostd_openvino.part import first_line
 from llmhostd_openvino.precisions import KV_CHOICES, cpu_flags, hardware_precisions
-from llmhostd_openvino.slot_factors import SlotFactors, factor_type
-
-_DEVICE = "CPU"
-
-_DYNAMIC_QUANTIZATION_GROUP = 128
-"""Activations are quantised in groups of this many when quantised weights are computed under f32, so that products use
-VNNI instructions. It does nothing to plain weights and nothing under bf16."""
+from llmhostd_openvino.weight_inputs import usable_in_place
 
 
 class OpenVinoEngine:
     """An `engines.interface.Engine` for one CPU node."""
 
-    def __init__(self, node: NodeSpec) -> None:
+    def __init__(self, node: NodeSpec, part_bytes: int = PART_BYTES) -> None:
+        """`part_bytes`: weights that one iteration packs, at least, when they were used in place before."""
         self._node = node
-        self._core = ov.Core()
+        self._part_bytes = part_bytes
+        self._compiler = Compiler()
+        self._packer = Packer()
 
     def facts(self) -> EngineFacts:
         """See `Engine.facts`."""
-        return engine_facts(self._core)
+        return engine_facts()
 
     def load(self, checkpoint: Path, options: LoadOptions) -> EngineInstance:
-        """See `Engine.load`."""
+        """See `Engine.load`. What lies in memory as it is computed with is not packed yet."""
         _check_precisions(options)
         opened = open_checkpoint(checkpoint)
         modules = options.modules or ModuleRange(first=0, end=opened.architecture.layers)
         _check_range(modules, opened.architecture)
-        low_rank = factors = None
-        if options.adapters is not None:
-            room = (options.adapters, opened.architecture, modules)
-            low_rank = LowRank(*room, factor_type(options.compute is ComputePrecision.F32))
-            factors = SlotFactors(*room, options.compute)
         opened.prefetch()
-        began_s = time.monotonic()
+        spent, in_place = Spent(), usable_in_place(opened, options.compute)
+        make = self._compiler.in_place if in_place else self._compiler.packing
+        ranges = cut(modules, opened, self._part_bytes) if in_place else [modules]
         try:
-            graph = build_graph(opened, modules, low_rank)
-            built_s = time.monotonic()
-            compiled = self._core.compile_model(graph, _DEVICE, self._properties(options))
+            parts = [make(opened, one, options, spent) for one in ranges]
         except RuntimeError as error:
             raise EngineError(f"{checkpoint}: cannot be compiled: {first_line(error)}") from error
         shape = opened.shape(options.compute, options.kv)
-        stages = _stages(opened, built_s - began_s, time.monotonic() - built_s)
-        return OpenVinoInstance(compiled, opened, shape, modules, self._node.memory_bytes, stages, factors)
-
-    def _properties(self, options: LoadOptions) -> dict[str, str | int]:
-        return {
-            "PERFORMANCE_HINT": "LATENCY",
-            "NUM_STREAMS": 1,
-            "INFERENCE_NUM_THREADS": options.threads,
-            "INFERENCE_PRECISION_HINT": str(options.compute),
-            "KV_CACHE_PRECISION": KV_TYPES[options.kv],
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": _DYNAMIC_QUANTIZATION_GROUP,
-        }
+        footprint = Footprint(shape, modules, in_place=in_place)
+        stages = _stages(opened, spent)
+        return OpenVinoInstance(parts, opened, shape, footprint, stages, self._packer, self._node.memory_bytes)
 
 
-def _stages(checkpoint: Checkpoint, build_s: float, compile_s: float) -> LoadStages:
+def _stages(checkpoint: Checkpoint, spent: Spent) -> LoadStages:
     reader = checkpoint.reader
     if reader is None:
-        return LoadStages(build_s=build_s, compile_s=compile_s)
+        return LoadStages(build_s=spent.build_s, compile_s=spent.compile_s)
     return LoadStages(
         read_s=reader.read_s,
-        build_s=build_s - reader.waited_s,
-        compile_s=compile_s,
+        build_s=spent.build_s,
+        compile_s=spent.compile_s,
         read_bytes=reader.read_bytes,
         disk_bytes=reader.disk_bytes,
     )

@@ -10,9 +10,8 @@ from llmhostd_openvino.precisions import cpu_flags, hardware_precisions
 _FEATURES = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "sve", "asimd")
 
 
-def engine_facts(core: ov.Core) -> EngineFacts:
+def engine_facts() -> EngineFacts:
     """See `Engine.facts`."""
-    del core
     flags = cpu_flags()
     return EngineFacts(
         name="openvino",

@@ -20,9 +20,11 @@ _INT4_WIDTH = 0.5 + 5 / 128
 class Footprint:
     """Follows one instance through its iterations."""
 
-    def __init__(self, shape: ModelShape, modules: ModuleRange) -> None:
+    def __init__(self, shape: ModelShape, modules: ModuleRange, *, in_place: bool = False) -> None:
+        """`in_place`: it begins with weights as they lie in their store."""
         self._shape = shape
         self._modules = modules
+        self._in_place = in_place
         self._tokens = self._rows = 0
 
     def ran(self, tokens: int, rows: int) -> bool:
@@ -35,8 +37,9 @@ class Footprint:
         """Estimate what is held now."""
         warm = _WARM_BYTES + _WARM_BYTES_PER_LAYER * (self._modules.end - self._modules.first)
         has_run = self._tokens > 0
-        # f32 weights computed in f32 are packed when they are compiled.
-        packed = has_run or self._linear_width() == 4.0
+        # f32 weights computed in f32 are packed when they are compiled. What is used in place is packed soon after the
+        # first run; until then the file's pages are in use instead.
+        packed = has_run or (self._linear_width() == 4.0 and not self._in_place)
         return warm + (self._packed_bytes() if packed else 0) + (self._scratch_bytes() if has_run else 0)
 
     def _packed_bytes(self) -> int:

@@ -4,6 +4,9 @@ A decoder graph built by hand from a checkpoint: token ids or hidden states in, 
 exporter, no intermediate files.
 """
 
+from collections.abc import Sequence
+from typing import Protocol
+
 import openvino as ov
 import openvino.opset13 as ops
 from openvino.op import Parameter
@@ -11,13 +14,11 @@ from openvino.op import Parameter
 from llmhostd.checkpoints.tensors import EMBEDDING, FINAL_NORM, HEAD
 from llmhostd.domain.model import Architecture
 from llmhostd.engines.interface import ModuleRange
-from llmhostd.loader.safetensors import Checkpoint
 from llmhostd_openvino.low_rank import LowRank
 from llmhostd_openvino.ops import (
     Rope,
     heads_first,
     int32,
-    ints64,
     join_heads,
     parameter,
     rms_norm,
@@ -25,40 +26,65 @@ from llmhostd_openvino.ops import (
     swish,
 )
 from llmhostd_openvino.paged_attention import BatchInputs, cache_parameters, paged_attention
-from llmhostd_openvino.weights import Weights
 
 TOKEN_IDS, HIDDEN, POSITIONS, SAMPLED = "token_ids", "hidden", "positions", "sampled_indices"
 """Names of graph inputs beside those of paged attention."""
 
 
-def build_graph(checkpoint: Checkpoint, modules: ModuleRange, low_rank: LowRank | None = None) -> ov.Model:
+class WeightSource(Protocol):
+    """What a graph under construction asks of its weights. Nodes compute in f32, as far as the graph says."""
+
+    @property
+    def parameters(self) -> Sequence[Parameter]:
+        """Inputs of the graph that are weights."""
+        ...
+
+    def rows(self, name: str, ids: ov.Node) -> ov.Node:
+        """Take rows of a matrix: ids of any shape, one more axis."""
+        ...
+
+    def vector(self, name: str) -> ov.Node:
+        """Make the node of a norm or a bias."""
+        ...
+
+    def product(self, x: ov.Node, name: str) -> ov.Node:
+        """Multiply `x [T, 1, inputs]` by a linear weight `[outputs, inputs]`, transposed."""
+        ...
+
+
+def build_graph(
+    architecture: Architecture, weights: WeightSource, modules: ModuleRange, low_rank: LowRank | None = None
+) -> ov.Model:
     """Build the graph of a range, with room for adapters or without.
 
-    The checkpoint's mapping must stay alive until the compiled model has run once.
+    Mapped weights must stay alive until the compiled model has run once.
     """
-    return _Decoder(checkpoint, modules, low_rank).build()
+    return _Decoder(architecture, weights, modules, low_rank).build()
 
 
 class _Decoder:
     """The graph under construction."""
 
-    def __init__(self, checkpoint: Checkpoint, modules: ModuleRange, low_rank: LowRank | None) -> None:
-        self._a: Architecture = checkpoint.architecture
+    def __init__(
+        self, architecture: Architecture, weights: WeightSource, modules: ModuleRange, low_rank: LowRank | None
+    ) -> None:
+        self._a = architecture
         self._modules = modules
         self._low_rank = low_rank
-        self._weights = Weights(checkpoint)
+        self._weights = weights
         positions = parameter(ov.Type.i64, [-1], POSITIONS)
         self._batch = BatchInputs.create()
         self._parameters: list[Parameter] = [positions, *self._batch.parameters()]
         self._rope = Rope(self._a, positions)
 
     def build(self) -> ov.Model:
-        x = self._embedding() if self._modules.embedding else self._input(ov.Type.f32, [-1, 1, self._a.hidden], HIDDEN)
+        x = self._embedding() if self._modules.embedding else self._input(ov.Type.f32, [-1, self._a.hidden], HIDDEN)
         for slot, layer in enumerate(range(self._modules.first, self._modules.end)):
             x = self._layer(x, layer, slot)
         if self._modules.head:
             x = self._head(x)
-        parameters = self._parameters + (self._low_rank.parameters if self._low_rank else [])
+        parameters = [*self._parameters, *self._weights.parameters]
+        parameters += self._low_rank.parameters if self._low_rank else []
         return ov.Model([ops.result(x)], parameters, self._a.family)
 
     def _input(self, element: ov.Type, shape: list[int], name: str) -> Parameter:
@@ -67,8 +93,7 @@ class _Decoder:
         return made
 
     def _embedding(self) -> ov.Node:
-        ids = ops.unsqueeze(self._input(ov.Type.i64, [-1], TOKEN_IDS), int32(1))
-        return ops.gather(self._weights.plain(EMBEDDING), ops.convert(ids, "i32"), int32(0))
+        return self._weights.rows(EMBEDDING, ops.convert(self._input(ov.Type.i64, [-1], TOKEN_IDS), "i32"))
 
     def _layer(self, x: ov.Node, layer: int, slot: int) -> ov.Node:
         prefix = f"model.layers.{layer}."
@@ -85,8 +110,7 @@ class _Decoder:
         windowed = a.sliding_window_tokens is not None and layer >= a.sliding_from_layer
         window = a.sliding_window_tokens or 0 if windowed else 0
         attended = paged_attention(query, key, value, caches, self._batch, a, window)
-        rows = ops.reshape(ops.unsqueeze(attended, ints64([1])), ints64([0, 1, a.heads * a.head_dim]), True)
-        return self._projection(rows, layer, "self_attn.o_proj")
+        return self._projection(attended, layer, "self_attn.o_proj")
 
     def _heads(self, x: ov.Node, layer: int, which: str, heads: int) -> ov.Node:
         """Project to `[T, heads, 1, head_dim]`, with the bias (Qwen2) or the norm (Qwen3) of the family."""
@@ -102,7 +126,8 @@ class _Decoder:
 
     def _head(self, x: ov.Node) -> ov.Node:
         rows = ops.gather(x, self._input(ov.Type.i64, [-1], SAMPLED), int32(0))
-        return self._linear(self._norm(rows, FINAL_NORM), EMBEDDING if self._a.tied_embeddings else HEAD)
+        head = EMBEDDING if self._a.tied_embeddings else HEAD
+        return self._weights.product(self._norm(rows, FINAL_NORM), head)
 
     def _norm(self, x: ov.Node, name: str) -> ov.Node:
         return rms_norm(x, self._weights.vector(name), self._a.norm_eps)
@@ -110,10 +135,7 @@ class _Decoder:
     def _projection(self, x: ov.Node, layer: int, name: str, bias: bool = False) -> ov.Node:
         """Apply a linear layer of a decoder layer, with the updates of adapters if there is room for them."""
         full = f"model.layers.{layer}.{name}"
-        y = self._linear(x, full + ".weight")
+        y = self._weights.product(x, full + ".weight")
         if bias:
             y = ops.add(y, self._weights.vector(full + ".bias"))
         return y if self._low_rank is None else self._low_rank.updated(y, x, layer, name)
-
-    def _linear(self, x: ov.Node, name: str) -> ov.Node:
-        return ops.matmul(x, self._weights.linear(name), False, True)

@@ -26,7 +26,7 @@ _STORED = {"u8": (np.uint8, ov.Type.u8), "bf16": (np.uint16, ov.Type.bf16), "f32
 class CachePort:
     """One cache input of a compiled model. `block_shape`: kv heads, tokens, stored width of a head."""
 
-    index: int
+    name: str
     element: str
     """`u8`, `bf16` or `f32`."""
     block_shape: tuple[int, int, int]
@@ -56,18 +56,24 @@ class KvArena:
         """The block that belongs to nobody: what is written there is never read."""
         return self.blocks
 
-    def resize(self, blocks: int, moves: Sequence[tuple[int, int]]) -> None:
-        """Move blocks (all sources are read before any is overwritten), then set the number of blocks."""
+    def move(self, moves: Sequence[tuple[int, int]], blocks: int) -> None:
+        """Move blocks ahead of `resize` to `blocks`: all sources are read before any is overwritten.
+
+        Raises EngineError, with every block where it was, or where nothing was.
+        """
         if not 0 <= blocks <= self._most_blocks:
             raise EngineError(f"{blocks} KV blocks do not fit: this node can hold 0 to {self._most_blocks}")
         if any(not 0 <= source < self.blocks or not 0 <= target < blocks for source, target in moves):
             raise EngineError(f"a KV move leaves the {self.blocks} blocks there are or the {blocks} there will be")
-        self._move(moves, max(blocks, self.blocks))
+        self._copy(moves, max(blocks, self.blocks))
+
+    def resize(self, blocks: int) -> None:
+        """Set the number of blocks; what lies behind them is given back."""
         old, self.blocks = self.blocks, blocks
         for port, reserved in zip(self._ports, self._maps, strict=True):
             self._give_back(reserved, (blocks + 1) * port.block_bytes, (old + 1) * port.block_bytes)
 
-    def _move(self, moves: Sequence[tuple[int, int]], reach: int) -> None:
+    def _copy(self, moves: Sequence[tuple[int, int]], reach: int) -> None:
         """Copy in all tensors before anything is given back: memory that runs out here has cost nothing."""
         if not moves:
             return
@@ -79,11 +85,10 @@ class KvArena:
         except MemoryError as error:
             raise EngineError(f"no memory to move {len(moves)} KV blocks: they stay where they are") from error
 
-    def tensors(self) -> list[tuple[int, ov.Tensor]]:
-        """Return, for each port's input index, the tensor over the blocks there are now."""
+    def tensors(self) -> list[ov.Tensor]:
+        """Return, for each port, the tensor over the blocks there are now."""
         return [
-            (port.index, _tensor(reserved, port, self.blocks + 1))
-            for port, reserved in zip(self._ports, self._maps, strict=True)
+            _tensor(reserved, port, self.blocks + 1) for port, reserved in zip(self._ports, self._maps, strict=True)
         ]
 
     def release(self) -> None:

@@ -5,8 +5,7 @@ each token's R = slots * rank products, those of its own slot and makes the othe
 adapters, a slot is filled by writing its part, and what lies in the others' slots cannot reach a token: it is selected
 away, not multiplied away. Linear layers with the same input share one product with their stacked A.
 
-Operands have two axes: `[T, 1, K]` times a right side that is an input would run as T products of one row. Right sides
-have the longer axis of B first, like weights: read in the other order, they take twice the time.
+Right sides have the longer axis of B first, like weights: read in the other order, they take twice the time.
 """
 
 import numpy as np
@@ -74,7 +73,7 @@ class LowRank:
         self._products: dict[tuple[int, str], ov.Node] = {}
 
     def updated(self, y: ov.Node, x: ov.Node, layer: int, name: str) -> ov.Node:
-        """Add all updates of a linear layer to its result `y [T, 1, outputs]`; `x [T, 1, inputs]` is its input.
+        """Add all updates of a linear layer to its result `y [T, outputs]`; `x [T, inputs]` is its input.
 
         Layers of one group must be given the same input.
         """
@@ -83,13 +82,12 @@ class LowRank:
         if (layer, name) not in self._products:
             self._multiply(x, layer, self._groups[name])
         update = ops.matmul(self._products.pop((layer, name)), self._factor(b_name(layer, name)), False, True)
-        return ops.add(y, ops.unsqueeze(update, ints64([1])))
+        return ops.add(y, update)
 
     def _multiply(self, x: ov.Node, layer: int, group: tuple[str, ...]) -> None:
         """Make each token's own products `[T, R]` for every linear layer of a group."""
         a = self._factor(a_name(layer, group))
-        rows = ops.reshape(x, ints64([-1, a.get_output_partial_shape(0)[1].get_length()]), False)
-        split = ops.split(ops.matmul(rows, a, False, True), int32(-1), len(group))
+        split = ops.split(ops.matmul(x, a, False, True), int32(-1), len(group))
         for place, name in enumerate(group):
             self._products[layer, name] = ops.select(self._mine, split.output(place), floats(0.0))
 

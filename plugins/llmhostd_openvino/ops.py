@@ -1,6 +1,6 @@
 """What are the small pieces of a decoder graph, in the forms that the CPU plugin fuses?
 
-All hidden states are `[T, 1, width]` float32 nodes (T tokens of all requests, one after another); the plugin computes
+All hidden states are `[T, width]` float32 nodes (T tokens of all requests, one after another); the plugin computes
 them in the precision it was asked for.
 """
 
@@ -43,8 +43,8 @@ def parameter(element: ov.Type, shape: Sequence[int], name: str) -> Parameter:
 
 def rms_norm(x: ov.Node, weight: ov.Node, eps: float) -> ov.Node:
     """Scale the last axis by its root mean square."""
-    mean_square = ops.reduce_mean(ops.power(x, floats([[[2.0]]])), ints64([-1]), True)
-    inverse = ops.divide(floats([[[1.0]]]), ops.sqrt(ops.add(mean_square, floats([[[eps]]]))))
+    mean_square = ops.reduce_mean(ops.power(x, floats([[2.0]])), ints64([-1]), True)
+    inverse = ops.divide(floats([[1.0]]), ops.sqrt(ops.add(mean_square, floats([[eps]]))))
     return ops.multiply(weight, ops.multiply(x, inverse))
 
 
@@ -54,8 +54,8 @@ def swish(x: ov.Node) -> ov.Node:
 
 
 def split_heads(x: ov.Node, heads: int, head_dim: int) -> ov.Node:
-    """`[T, 1, heads * head_dim]` -> `[T, 1, heads, head_dim]`."""
-    return ops.reshape(x, ints64([0, 0, heads, head_dim]), True)
+    """`[T, heads * head_dim]` -> `[T, 1, heads, head_dim]`."""
+    return ops.reshape(x, ints64([0, 1, heads, head_dim]), True)
 
 
 def heads_first(x: ov.Node) -> ov.Node:

@@ -41,7 +41,7 @@ class ProfiledInstance:
         self._profile = profile
         self._estimator = ProfiledEstimator(profile)
         self._sums: Sums = np.zeros((0, node.block_tokens), np.uint64)
-        self._has_run = False
+        self.settled = False
 
     def run(self, iteration: Iteration) -> Floats:
         """See `EngineInstance.run`. Returns when the profile says, or later if this machine is slower than that."""
@@ -49,12 +49,13 @@ class ProfiledInstance:
         token_ids = self._token_ids(iteration)
         sums = self._extend(iteration, terms(token_ids, iteration.positions))
         output = self._logits(sums[iteration.sampled_indices]) if self._modules.head else self._hidden(token_ids)
-        due_s = began_s + self._part * (
-            self._seconds(iteration) + (0.0 if self._has_run else self._profile.first_run_s)
-        )
-        self._has_run = True
+        due_s = began_s + self._part * (self._seconds(iteration) + (0.0 if self.settled else self._profile.first_run_s))
+        self.settled = True
         time.sleep(max(0.0, due_s - time.monotonic()))
         return output
+
+    def pack(self) -> None:
+        """See `EngineInstance.pack`. Nothing is left to prepare."""
 
     def resize_kv(self, kv_blocks: int, moves: Sequence[tuple[int, int]] = ()) -> None:
         """See `EngineInstance.resize_kv`. All sources of `moves` are read before any target is written."""
@@ -72,7 +73,7 @@ class ProfiledInstance:
     def held_bytes(self) -> int:
         """See `EngineInstance.held_bytes`: what the profile says that the model holds there."""
         held = self._profile.warm_bytes
-        if self._has_run:
+        if self.settled:
             # Of a tiny model, the rough figure for a warm instance may be the larger one.
             held = max(held, self._profile.resident_bytes)
         return int(self._part * held)

@@ -66,6 +66,7 @@ class ReferenceInstance:
         rng = np.random.default_rng(seed)
         self.shape = SHAPE
         self.stages = LoadStages()
+        self.settled = True
         self.block_tokens = BLOCK_TOKENS
         self.token_step = 1
         self.kv_bytes_per_block = BLOCK_TOKENS * KV_BYTES_PER_TOKEN
@@ -133,6 +134,9 @@ class ReferenceInstance:
                     p = np.exp(scores - scores.max())
                     out[token, head] = p / p.sum() @ values[:seen, head // 2]
         return out.reshape(len(x), -1)
+
+    def pack(self) -> None:
+        pass
 
     def resize_kv(self, kv_blocks: int, moves: Sequence[tuple[int, int]] = ()) -> None:
         if kv_blocks > self.wanted.get("most_blocks", 100_000):
