@@ -14,7 +14,9 @@ from moments import Caller, Callers, Found, copy_state, cut_power, look_into, st
 
 from llmhostd.state.flex import FlexCall
 
-SETTINGS = f"{EXACT}{PATIENT}[flex]\nsave_s = 0.05\n[daemon]\nplacement_flush_s = 0.05\n"
+SETTINGS = (
+    f"{EXACT}{PATIENT}[keep_alive]\nleast_s = 3600.0\n[flex]\nsave_s = 0.05\n[daemon]\nplacement_flush_s = 0.05\n"
+)
 BODIES = [
     {
         "model": model, "messages": [{"role": "user", "content": f"number {number}"}], "max_tokens": 400,
@@ -70,7 +72,8 @@ class History:
             live = [one for one in self.callers.all if not one.finished and not one.hung_up]
             owed = {one.name: one for one in live if one.accepted and "service_tier" in one.body}
             people = [one for one in live if "service_tier" not in one.body]
-            surely = [one for one in people if one.accepted and 0 < one.chunks < one.body["max_tokens"] - 50]
+            # Of one that is nearly over, the rest may be on its way: the daemon is through with it then.
+            surely = [one for one in people if one.accepted and not one.over and 0 < one.chunks < 60]
         moment = Moment(to, False, owed, set(self.names), (len(surely), len(people) + 1))
         moment.power_cut = self.chance.random() < 0.5 and cut_power(to, self.durable, self.chance)
         return moment

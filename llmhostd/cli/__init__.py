@@ -44,6 +44,12 @@ def _say(error: Exception) -> int:
     if isinstance(error, LlmhostdError):
         click.echo(f"llmhostd: {error}", err=True)
         return 2 if isinstance(error, CallerError) else 1
+    if isinstance(error, OSError) and error.strerror:
+        click.echo(f"llmhostd: {error.filename or 'this system'}: {error.strerror}", err=True)
+        return 1
+    if type(error).__module__ == "sqlite3":
+        click.echo(f"llmhostd: the state's database: {error}", err=True)
+        return 1
     click.echo(
         f"llmhostd: internal error, please report it: {type(error).__name__}: {error} (LLMHOSTD_DEBUG=1 shows where)",
         err=True,

@@ -137,6 +137,18 @@ def check_port(host: str, port: int, ours: bool) -> Iterator[Finding]:
             yield good("port", f"{host}:{port} is free.")
 
 
+def served_paths(directory: Path) -> set[Path]:
+    """Where the models of a state directory lie, looked up without changing anything. Raises sqlite3.Error."""
+    file = directory / "state.db"
+    if not file.exists():
+        return set()
+    database = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
+    try:
+        return {Path(path) for (path,) in database.execute("select path from models")}
+    finally:
+        database.close()
+
+
 def _check_database(directory: Path) -> Finding:
     file = directory / "state.db"
     if not file.exists():

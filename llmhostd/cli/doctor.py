@@ -1,10 +1,12 @@
 """How does a person learn what is broken or slow here?"""
 
 import resource
+import sqlite3
 from collections.abc import Iterator
 
 import click
 import msgspec
+from llmhostd_tui.words import spell_bytes
 from rich.table import Table
 
 from llmhostd.cli.checks import (
@@ -19,12 +21,15 @@ from llmhostd.cli.checks import (
     check_port,
     check_state,
     good,
+    served_paths,
     slow,
 )
+from llmhostd.cli.copies import leftovers
 from llmhostd.cli.daemon_client import config_of, daemon_if_running, state_dir_of
 from llmhostd.cli.engine_checks import check_engines
 from llmhostd.cli.node_checks import check_nodes
 from llmhostd.cli.ps import start_line
+from llmhostd.cli.registry import model_files
 from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import console
 from llmhostd.config import find_config
@@ -92,10 +97,21 @@ def examine(place: Place) -> Diagnosis:
         findings.append(broken("nodes", f"{error}."))
     else:
         findings += [*check_nodes(layout, machine.acceleration), *check_engines(layout.nodes)]
-    findings += check_state(state_dir_of(place))
+    findings += [*check_state(state_dir_of(place)), *check_copies(place)]
     said, ours = examine_daemon(place)
     findings += [*said, *check_port(config.http.host, config.http.port, ours)]
     return Diagnosis(findings=tuple(findings), acceleration=machine.acceleration, layout=layout)
+
+
+def check_copies(place: Place) -> Iterator[Finding]:
+    """What was made for models and serves none."""
+    try:
+        left = leftovers(model_files(place), served_paths(state_dir_of(place)))
+    except (sqlite3.Error, OSError):
+        return  # what is wrong with the state is another finding
+    for one in left:
+        sentence = f"{one.path} is {one.what}: {spell_bytes(one.bytes)}. Adding it again takes it up, "
+        yield slow("leftover", f"{sentence}`llmhostd models rm {one.name}` deletes it.")
 
 
 def check_machine(facts: CpuFacts) -> Iterator[Finding]:

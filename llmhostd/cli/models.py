@@ -1,6 +1,5 @@
 """How does a person say which models there are?"""
 
-import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ import msgspec
 from llmhostd_tui.words import spell_bytes
 
 from llmhostd.api.service import ModelRegistration
+from llmhostd.cli.copies import delete, leftovers, say_what_becomes
 from llmhostd.cli.daemon_client import daemon_if_running, running_daemon
 from llmhostd.cli.registry import check_servable, model_files, register, registered, remove, unknown_model
 from llmhostd.cli.root import Place, example
@@ -88,7 +88,7 @@ def pull(place: Place, /, repository: str, revision: str, name: str | None, **op
         path = hub.pull(repository, model_files(place), revision=revision, progress=draw)
     _serve(place, path, name or repository.rpartition("/")[2], named=name is not None, source=repository, **options)
     if str(path) not in {known.path for known in registered(place)}:
-        shutil.rmtree(path)
+        delete(path)
 
 
 def _serve(
@@ -141,20 +141,30 @@ def list_(place: Place) -> None:
     console().print(table if table.row_count else "no models yet: llmhostd models add PATH, or llmhostd demo-models")
 
 
-@models.command(epilog=example("models rm qwen3-0.6b", "models rm qwen3-0.6b-int8 --files"))
+@models.command(epilog=example("models rm qwen3-0.6b", "models rm qwen3-0.6b --keep-files"))
 @click.argument("name")
-@click.option("--files", is_flag=True, help="Also delete its files, if they lie in the state directory.")
+@click.option("--keep-files", is_flag=True, help="Leave the copy that was made for it, to be added again.")
 @click.pass_obj
-def rm(place: Place, /, name: str, files: bool) -> None:
-    """Forget model NAME. What runs, runs to its end."""
-    known = {str(one.name): one for one in registered(place)} if not place.url else {}
-    remove(place, name)
-    click.echo(f"{name} is gone")
-    model = known.get(name)
-    if files and model:
-        delete_files(place, Path(model.path), [Path(one.path) for one in known.values() if one.name != name])
-    elif model and Path(model.path).is_relative_to(model_files(place)):
-        click.echo(f"its files in {model.path} stay: rm -r it, or next time `models rm {name} --files`", err=True)
+def rm(place: Place, /, name: str, keep_files: bool) -> None:
+    """Forget model NAME, and delete the copy that was made for it. What it was made from is never touched.
+
+    What runs, runs to its end. Of a NAME that is not served, what an interrupted add or pull left is deleted.
+    """
+    if place.url:
+        remove(place, name)
+        click.echo(f"{name} is gone; files on that machine stay")
+        return
+    known = {str(one.name): one for one in registered(place)}
+    left = [
+        one for one in leftovers(model_files(place), {Path(one.path) for one in known.values()}) if one.name == name
+    ]
+    if name in known or not left:
+        remove(place, name)
+        model = known.pop(name)
+        click.echo(f"{name} is gone; {say_what_becomes(place, model, known.values(), keep=keep_files)}")
+    for one in left:
+        delete(one.path)
+        click.echo(f"{one.path} is deleted: {one.what} ({spell_bytes(one.bytes)})")
 
 
 @models.command(epilog=example("models verify qwen3-0.6b", "models verify"))
@@ -195,15 +205,14 @@ _asks("release", "Let quarantined model NAME try again.", "may be asked for agai
 
 def make_store(place: Place, source: Path, name: str, kind: str | None) -> Path:
     """A copy in the state directory that is made for loading; raises OperatorError if something else is there."""
-    destination = model_files(place) / name
-    if destination.exists():
-        if destination == source or is_copy_of(destination, source, QUANTIZED[kind] if kind else None):
-            return destination
-        raise OperatorError(f"{destination} exists: `llmhostd models rm {name} --files`, or give another --name")
-    destination.parent.mkdir(parents=True, exist_ok=True)
+    destination, weights = model_files(place) / name, QUANTIZED[kind] if kind else None
     with drawn_progress() as draw:
-        what = f"{source.name} to {kind}" if kind else f"{source.name} for loading"
-        convert(source, destination, QUANTIZED[kind] if kind else None, lambda done, total: draw(what, done, total))
+        reading = partial(draw, f"reading {source.name}")
+        if not destination.exists():
+            what = f"making {name}" if kind is None else f"making {name} ({kind})"
+            convert(source, destination, weights, partial(draw, what), reading)
+        elif destination != source and not is_copy_of(destination, source, weights, reading):
+            raise OperatorError(f"{destination} exists: `llmhostd models rm {name}` deletes it, or give another --name")
     return destination
 
 
@@ -213,20 +222,9 @@ def keep_adapter(place: Place, source: Path, name: str) -> Path:
     if destination.exists():
         if destination == source or is_adapter_copy(destination, source):
             return destination
-        raise OperatorError(f"{destination} exists: `llmhostd models rm {name} --files`, or give another --name")
+        raise OperatorError(f"{destination} exists: `llmhostd models rm {name}` deletes it, or give another --name")
     copy_adapter(source, destination)
     return destination
-
-
-def delete_files(place: Place, path: Path, others: list[Path]) -> None:
-    """Delete a checkpoint that is ours alone; leaves anybody else's."""
-    if not path.is_relative_to(model_files(place)):
-        click.echo(f"its files in {path} are not llmhostd's: they stay", err=True)
-    elif path in others:
-        click.echo(f"its files in {path} are another model's too: they stay", err=True)
-    else:
-        shutil.rmtree(path)
-        click.echo(f"{path} is deleted")
 
 
 def _millions(parameters: int) -> str:

@@ -3,14 +3,16 @@
 Through the daemon when it runs, for it alone may then change its state; otherwise in the state directory itself.
 """
 
-from collections.abc import Iterable
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
 from sqlite_utils import Database
 
 from llmhostd.api.service import ModelRegistration
-from llmhostd.cli.daemon_client import config_of, daemon_if_running, state_dir_of
+from llmhostd.cli.daemon_client import DaemonClient, config_of, daemon_if_running, state_dir_of
 from llmhostd.cli.root import Place
 from llmhostd.daemon.adapter_registration import check_room
 from llmhostd.daemon.models import check_no_adapters
@@ -23,22 +25,43 @@ from llmhostd.domain.model import ModelSpec
 from llmhostd.domain.snapshot import ModelSnapshot
 from llmhostd.state.database import DATABASE_FILE, open_database
 from llmhostd.state.families import specs_of
-from llmhostd.state.lock import own_state
+from llmhostd.state.lock import LOCK_FILE, own_state
 from llmhostd.state.models import ModelTable, RegisteredModel, spec_of
+
+_PATIENCE_S, _RETRY_S = 10.0, 0.1
 
 
 def register(place: Place, registration: ModelRegistration) -> None:
     """Add a model, or replace the one of that name."""
-    with daemon_if_running(place) as daemon:
-        if daemon:
-            daemon.post("/api/v1/models", registration, ModelSnapshot)
+    with _owner(place) as owner:
+        if isinstance(owner, DaemonClient):
+            owner.post("/api/v1/models", registration, ModelSnapshot)
             return
-    directory = state_dir_of(place)
-    with own_state(directory):
-        table = ModelTable(open_database(directory))
+        table = ModelTable(open_database(owner))
         model = examine(registration, table.all())
         check_servable(place, model)
         table.put(model)
+
+
+@contextlib.contextmanager
+def _owner(place: Place) -> Iterator[DaemonClient | Path]:
+    """Whoever may change the state now: the daemon that runs, or else we, and then its directory.
+
+    Another command that changes it, or a daemon that begins, is waited for. Raises OperatorError when that takes long.
+    """
+    end_s = time.monotonic() + _PATIENCE_S
+    while True:
+        with daemon_if_running(place) as daemon, contextlib.ExitStack() as held:
+            if daemon is None:
+                try:
+                    held.enter_context(own_state(state_dir_of(place)))
+                except OperatorError:
+                    if time.monotonic() > end_s or not (state_dir_of(place) / LOCK_FILE).exists():
+                        raise
+                    time.sleep(_RETRY_S)
+                    continue
+            yield daemon or state_dir_of(place)
+            return
 
 
 def check_servable(place: Place, model: RegisteredModel) -> None:
@@ -59,13 +82,11 @@ def specs(place: Place) -> dict[ModelName, ModelSpec]:
 
 def remove(place: Place, name: str) -> None:
     """Forget a model; its files stay. Raises UnknownModelError with the nearest name, CallerError for a base."""
-    with daemon_if_running(place) as daemon:
-        if daemon:
-            daemon.delete(f"/api/v1/models/{name}")
+    with _owner(place) as owner:
+        if isinstance(owner, DaemonClient):
+            owner.delete(f"/api/v1/models/{name}")
             return
-    directory = state_dir_of(place)
-    with own_state(directory):
-        table = ModelTable(open_database(directory))
+        table = ModelTable(open_database(owner))
         check_no_adapters(ModelName(name), table.all())
         if not table.remove(ModelName(name)):
             raise unknown_model(name, [one.name for one in table.all()])

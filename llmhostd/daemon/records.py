@@ -4,15 +4,17 @@ One thread owns the database from the moment the daemon serves: writes happen in
 """
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from sqlite_utils import Database
 
+from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.ids import HardwareKey, ModelName
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.snapshot import UsageRow
@@ -48,12 +50,14 @@ class Records:
         return ModelTable(self._db).all(), ProfileTable(self._db).all(), self.placements.all()
 
     async def put_model(self, model: RegisteredModel) -> None:
-        """Return once it is stored."""
-        await self._run(ModelTable(self._db).put, model)
+        """Return once it is stored. Raises OperatorError if it cannot be."""
+        with _said():
+            await self._run(ModelTable(self._db).put, model)
 
     async def remove_model(self, name: ModelName) -> None:
-        """Return once it is gone."""
-        await self._run(ModelTable(self._db).remove, name)
+        """Return once it is gone. Raises OperatorError if that cannot be stored."""
+        with _said():
+            await self._run(ModelTable(self._db).remove, name)
 
     def keep_profile(self, profile: Profile) -> None:
         """Store it soon; a failure is logged."""
@@ -100,6 +104,14 @@ class Records:
 
     async def _run(self, function: Callable[[_Value], _Result], value: _Value) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, value)
+
+
+@contextlib.contextmanager
+def _said() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise OperatorError(f"state.db: {error}; nothing was changed") from error
 
 
 def _logged(function: Callable[[_Value], object]) -> Callable[[_Value], None]:

@@ -29,7 +29,7 @@ from llmhostd.daemon.submission import Submission
 from llmhostd.daemon.tally import Tally
 from llmhostd.daemon.texts import Texts
 from llmhostd.domain.actions import DeclineMove, Refusal
-from llmhostd.domain.errors import CallerError, UnknownNameError
+from llmhostd.domain.errors import CallerError, OperatorError, UnknownNameError
 from llmhostd.domain.events import (
     DrainAsked,
     DrainEnded,
@@ -175,8 +175,8 @@ class Daemon:
             model = await asyncio.to_thread(examine, registration, self._models.known())
             check_precisions(self._models.resolve(model).shape, self._nodes)
             check_room(model, self._nodes, self._adapters)
-            changed = self._models.add([model])
             await self._records.put_model(model)
+            changed = self._models.add([model])
             self._texts.forget(Path(model.path))
             self._tell_changed(changed)
         log.info("model %s: %s", model.name, model.path)
@@ -186,7 +186,11 @@ class Daemon:
         """See `Service`."""
         async with self._changing:
             model, changed = self._models.remove(name)
-            await self._records.remove_model(name)
+            try:
+                await self._records.remove_model(name)
+            except OperatorError:
+                self._models.add([model])
+                raise
             self._texts.forget(Path(model.path))
             self._loop.hear(ModelRemoved(name=name))
             self._tell_changed(changed)

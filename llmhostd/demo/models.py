@@ -9,6 +9,7 @@ from pathlib import Path
 
 from llmhostd.demo.catalog import DEMO_MODELS, DemoModel
 from llmhostd.domain.errors import CallerError, OperatorError
+from llmhostd.loader.convert import convert
 from llmhostd.loader.progress import Progress, no_progress
 
 
@@ -52,19 +53,21 @@ def _make(directory: Path, model: DemoModel, progress: Progress) -> Path:
         return final
     unfinished = directory / f".{model.name}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
-    done = 0
+    done, total = 0, 2 * model.stored_bytes  # written as any checkpoint is, then made into a store
 
     def written(size: int) -> None:
         nonlocal done
         done += size
-        progress(model.name, min(done, model.stored_bytes), model.stored_bytes)
+        progress(model.name, min(done, model.stored_bytes), total)
 
-    progress(model.name, 0, model.stored_bytes)
+    progress(model.name, 0, total)
     try:
         unfinished.mkdir()
         model.fill(unfinished, written)
-        unfinished.rename(final)
+        convert(
+            unfinished, final, None, lambda at, of: progress(model.name, total // 2 + at * (total // 2) // of, total)
+        )
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    progress(model.name, model.stored_bytes, model.stored_bytes)
+    progress(model.name, total, total)
     return final

@@ -32,8 +32,10 @@ def test_add_list_and_remove(tmp_path: Path, tiny_models_dir: Path) -> None:
     assert refused("--state-dir", tmp_path, "models", "rm", "qq", status=2) == (
         "there is no model 'qq'; did you mean 'q'?"
     )
-    assert llmhostd("--state-dir", tmp_path, "models", "rm", "q").stdout == "q is gone\n"
+    gone = llmhostd("--state-dir", tmp_path, "models", "rm", "q").stdout
+    assert gone.startswith(f"q is gone; its copy in {tmp_path}/models/q is deleted (")
     assert state_of(tmp_path) == {}
+    assert list((tmp_path / "models").iterdir()) == []
     assert (checkpoint / "model.safetensors").exists()
 
 
@@ -65,18 +67,49 @@ def test_a_smaller_copy_is_made_once_and_deleted_with_its_model(tmp_path: Path, 
     assert llmhostd(*command).returncode == 0, "the same copy serves again"
     other = ("--state-dir", tmp_path, "models", "add", tiny_models_dir / "tiny-llama", "--name", model.name)
     assert "exists" in refused(*other, status=1)
-    removed = llmhostd("--state-dir", tmp_path, "models", "rm", model.name, "--files")
-    assert removed.stdout == f"{model.name} is gone\n{model.path} is deleted\n"
+    assert llmhostd("--state-dir", tmp_path, "models", "rm", model.name, "--keep-files").stdout == (
+        f"{model.name} is gone; its copy in {model.path} stays\n"
+    )
+    assert llmhostd(*command).returncode == 0, "what was kept serves again"
+    removed = llmhostd("--state-dir", tmp_path, "models", "rm", model.name)
+    assert removed.stdout.startswith(f"{model.name} is gone; its copy in {model.path} is deleted (")
     assert not Path(model.path).exists()
+
+
+def test_a_copy_that_two_models_are_served_from_goes_with_the_last(tmp_path: Path, tiny_models_dir: Path) -> None:
+    models = ("--state-dir", tmp_path, "models")
+    llmhostd(*models, "add", tiny_models_dir / "tiny-llama")
+    llmhostd(*models, "add", tmp_path / "models" / "tiny-llama", "--name", "alias")
+    copy = tmp_path / "models" / "tiny-llama"
+    said = f"tiny-llama is gone; its files in {copy} are also those of alias, and stay\n"
+    assert llmhostd(*models, "rm", "tiny-llama").stdout == said
+    assert copy.exists()
+    assert llmhostd(*models, "rm", "alias").stdout.startswith(f"alias is gone; its copy in {copy} is deleted (")
+    assert not copy.exists()
+
+
+def test_what_interruptions_left_is_found_and_deleted_by_name(tmp_path: Path, tiny_models_dir: Path) -> None:
+    models, made = ("--state-dir", tmp_path, "models"), tmp_path / "models"
+    llmhostd(*models, "add", tiny_models_dir / "tiny-llama", "--name", "here")
+    for name in (".cut.partial", ".org--cut.unfinished", ".gone.removed", "nobodys"):
+        shutil.copytree(made / "here", made / name)
+    said = llmhostd("--state-dir", tmp_path, "doctor", "--json").stdout
+    found = {one["sentence"] for one in json.loads(said)["findings"] if one["subject"] == "leftover"}
+    assert len(found) == 4
+    assert any(one.startswith(f"{made}/.cut.partial is an unfinished copy: ") for one in found)
+    assert "there is no model 'her'" in refused(*models, "rm", "her", status=2)
+    for name in ("cut", "org--cut", "gone", "nobodys"):
+        assert " is deleted: " in llmhostd(*models, "rm", name).stdout
+    assert [one.name for one in made.iterdir() if one.is_dir()] == ["here"]
 
 
 def test_files_that_are_somebody_elses_stay(tmp_path: Path, tiny_models_dir: Path) -> None:
     checkpoint = tmp_path / "theirs"
     shutil.copytree(tiny_models_dir / "tiny-llama", checkpoint)
     llmhostd("--state-dir", tmp_path / "s", "models", "add", checkpoint, "--in-place")
-    removed = llmhostd("--state-dir", tmp_path / "s", "models", "rm", "theirs", "--files")
-    assert "they stay" in removed.stderr
-    assert checkpoint.exists()
+    removed = llmhostd("--state-dir", tmp_path / "s", "models", "rm", "theirs")
+    assert removed.stdout == f"theirs is gone; its files in {checkpoint} were served where they lie, and stay\n"
+    assert (checkpoint / "model.safetensors").exists()
 
 
 def other_family(path: Path) -> None:

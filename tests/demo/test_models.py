@@ -79,7 +79,8 @@ def test_progress_only_goes_forward_and_ends_at_the_whole(tmp_path: Path) -> Non
     done = [one for _, one, _ in heard]
     assert done == sorted(done)
     assert done[0] == 0
-    assert done[-1] == heard[-1][2] == next(m.stored_bytes for m in DEMO_MODELS if m.name == "demo-noise-qwen2-5m")
+    # Written, then made into a store.
+    assert done[-1] == heard[-1][2] == 2 * next(m.stored_bytes for m in DEMO_MODELS if m.name == "demo-noise-qwen2-5m")
 
 
 def test_what_a_killed_run_left_behind_is_replaced(tmp_path: Path) -> None:
