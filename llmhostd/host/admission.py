@@ -17,7 +17,7 @@ from llmhostd.domain.request import RequestShape
 from llmhostd.host.fleet import Fleet
 from llmhostd.host.hope import Hopes
 from llmhostd.host.placement import Placement
-from llmhostd.host.refusal import RefusalPolicy, refuse, refuse_for, too_large
+from llmhostd.host.refusal import RefusalPolicy, refuse, refuse_for, starts_too_slowly, too_large
 from llmhostd.host.request import Hope, LiveRequest
 from llmhostd.host.routing import Answer, Routing
 
@@ -79,6 +79,9 @@ class Admission:
         self._fleet.waiting.discard(request)
         self._fleet.requests[shape.id] = request
         if answer.accepted:
+            if slow := starts_too_slowly(answer.accepted, shape, now, self._policy):
+                del self._fleet.requests[shape.id]
+                return [*self._placement.load_ahead(answer.accepted.instance, now, slow.because), slow]
             request.hope = None
             return self._placement.place(request, answer.accepted, now)
         self._fleet.close_outdated(model.spec)

@@ -32,6 +32,13 @@ class Placement:
         self._fleet.assign(request, instance, now)
         return actions + self._residency.settle(instance, now, f"{instance.model} needs memory for {name}")
 
+    def load_ahead(self, instance: Instance, now: float, because: str) -> list[HostAction]:
+        """Load an instance that nobody has a place on yet, unless it loads already."""
+        if instance.id in self._fleet.instances:
+            return []
+        self._fleet.add(instance)
+        return self._residency.settle(instance, now, because)
+
     def move(self, request: LiveRequest, offer: Offer, now: float, because: str) -> list[HostAction]:
         """Let a request go on elsewhere, as its tokens (ServerlessLLM §5): at once, whatever its node still says."""
         actions = self._recall(request, because)

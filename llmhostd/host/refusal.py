@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from llmhostd.domain.actions import Refusal, RefuseRequest
 from llmhostd.domain.request import RequestShape
+from llmhostd.host.offers import Offer
 from llmhostd.host.request import Hope
 from llmhostd.host.routing import Answer
 
@@ -20,6 +21,9 @@ class RefusalPolicy:
     """When memory is held by those who run, and nobody knows when they end."""
     node_down_retry_s: float = 2.0
     """While workers start for the first time."""
+    most_start_s: float = 60.0
+    """Whoever would wait longer than this for a model to be loaded is refused, and told when to ask again; it is loaded
+    meanwhile."""
 
     def bounded_s(self, retry_s: float) -> float:
         """Keep Retry-After within its bounds."""
@@ -34,6 +38,21 @@ def refuse(request: RequestShape, refusal: Refusal, because: str, retry_after_s:
         retry_after_s=retry_after_s,
         expected_ttft_s=None,
         because=because,
+    )
+
+
+def starts_too_slowly(offer: Offer, request: RequestShape, now: float, policy: RefusalPolicy) -> RefuseRequest | None:
+    """Refuse who would wait too long for a load; None: the wait can be borne."""
+    instance = offer.instance
+    wait_s = instance.load.ready_at_s - now
+    if wait_s <= policy.most_start_s:
+        return None
+    return RefuseRequest(
+        request_id=request.id,
+        refusal=Refusal.OVERLOADED,
+        retry_after_s=policy.bounded_s(wait_s),
+        expected_ttft_s=offer.verdict.expected_ttft_s,
+        because=f"{request.model} takes {wait_s:.0f} s to start on {instance.node_id}; it is loaded meanwhile",
     )
 
 

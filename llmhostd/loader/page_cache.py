@@ -42,7 +42,7 @@ def where_weights_lie(checkpoint: Path) -> TierBytes | None:
                 os.close(descriptor)
     except OSError:
         return None
-    return TierBytes(memory_bytes=memory_bytes, disk_bytes=total_bytes - memory_bytes)
+    return TierBytes(memory_bytes=memory_bytes, disk_bytes=total_bytes - memory_bytes) if total_bytes else None
 
 
 def drop(checkpoint: Path) -> None:

@@ -4,10 +4,11 @@ import pytest
 from boxes import Box, kinds, model, node, only, profile, row, shape
 
 from llmhostd.domain import events, reports
-from llmhostd.domain.actions import StartEnded
+from llmhostd.domain.actions import Refusal, RefuseRequest, StartEnded
 from llmhostd.domain.commands import LoadInstance
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.reports import LoadStages
+from llmhostd.domain.request import Tier
 from llmhostd.domain.start import TierBytes
 
 BYTES = 300 << 20
@@ -136,3 +137,17 @@ def test_a_model_of_another_shape_is_foretold_by_those_of_its_format():
     foretold = next(one for one in box.mind.snapshot(box.now).models if one.name == "hawk").estimated_start_s
     read_s, build_s = 2 * 0.1, 24 * 0.05
     assert foretold > read_s + build_s
+
+
+def test_who_would_wait_too_long_for_a_load_is_told_when_to_come_back_and_it_is_loaded_meanwhile():
+    box = Box(profiles=(profile(load_s=80.0),))
+    actions = box.ask("wren")
+    refused = only(RefuseRequest, actions)
+    assert refused.refusal is Refusal.OVERLOADED
+    assert refused.retry_after_s == 60.0
+    assert refused.because == "wren takes 80 s to start on cpu0; it is loaded meanwhile"
+    assert only(LoadInstance, actions).model == "wren"
+    again = box.ask("wren", after=30.0)
+    assert kinds(again) == ["SubmitRequest"], "50 s are left: that can be waited for"
+    assert len(box.mind.fleet.instances) == 1
+    assert box.ask("wren", after=1.0, tier=Tier.BEST_EFFORT) != []

@@ -23,6 +23,6 @@ def test_weights_are_on_the_disk_until_somebody_reads_them(tmp_path: Path) -> No
 
 
 def test_of_what_is_not_there_nothing_is_told(tmp_path: Path) -> None:
-    assert where_weights_lie(tmp_path / "nowhere") == TierBytes()
+    assert where_weights_lie(tmp_path / "nowhere") is None
     (tmp_path / "gone.safetensors").symlink_to(tmp_path / "nowhere")
     assert where_weights_lie(tmp_path) is None
