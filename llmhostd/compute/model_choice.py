@@ -15,7 +15,7 @@ from llmhostd.compute.profile_grid import GridPolicy
 from llmhostd.domain.model import ModelShape
 from llmhostd.domain.profile import CheckSample, LatencyModel, Profile
 
-CHECKS = 16
+CHECKS = 12
 """Iterations by which the models are compared."""
 _GOLDEN = 0.6180339887498949
 """Multiples of it, without their whole part, spread evenly however many there are."""

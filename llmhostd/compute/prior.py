@@ -70,7 +70,7 @@ def estimate(
         return (step_s + batch * multiplies + read_s) * slower
 
     grid = grid_for(shape)
-    points = (*grid.coarse, *grid.fine)
+    points = grid.points
     chunks = [(one.chunk_tokens, one.past_tokens) for one in points if isinstance(one, PrefillPoint)]
     batches = [(one.batch, one.context_tokens) for one in points if isinstance(one, DecodePoint)]
     return Profile(

@@ -14,5 +14,5 @@ def most_sample_tokens(shape: ModelShape) -> int:
         point.past_tokens + point.chunk_tokens
         if isinstance(point, PrefillPoint)
         else point.batch * point.context_tokens
-        for point in (*grid.coarse, *grid.fine)
+        for point in grid.points
     )

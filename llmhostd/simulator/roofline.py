@@ -36,7 +36,7 @@ def profile_on(roofline: Roofline, shape: ModelShape, hardware_key: HardwareKey)
         return roofline.iteration_overhead_s + max(read_s, compute_s) + min(read_s, compute_s) / 4
 
     grid = grid_for(shape)
-    points = (*grid.coarse, *grid.fine)
+    points = grid.points
     return Profile(
         shape_key=shape.key,
         hardware_key=hardware_key,

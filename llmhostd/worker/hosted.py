@@ -131,14 +131,14 @@ class Hosted:
         profile = Profile(
             shape_key=self.command.shape.key,
             hardware_key=hardware_key,
-            prefill=tuple(measurement.prefill),
-            decode=tuple(measurement.decode),
+            prefill=measurement.prefill,
+            decode=measurement.decode,
             load_s=self.load_s,
             first_run_s=self.first_run_s,
             resident_bytes=self.running.instance.held_bytes(),
             warm_bytes=self.warm_bytes,
             token_step=self.running.instance.token_step,
-            dense=measurement.dense.samples if measurement.complete else (),
+            dense=measurement.dense if measurement.complete else (),
             checks=tuple(measurement.checks),
         )
         return choose(profile)

@@ -1,21 +1,21 @@
 """How long do iterations of a model take here? (2^x samples, SLINFER §VI-B.)
 
-Iterations of requests that do not exist, through the same batch and the same engine as real ones. What to measure, and
-in which order, is `compute.profile_grid`; when, is the node mind's.
+Iterations of requests that do not exist, through the same batch and the same engine as real ones. Which of them are
+timed is found out on the way (`compute.grid_sampler`, `compute.dense_sampler`); when, is the node mind's to say.
 """
 
 import time
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import median_low
+from dataclasses import dataclass, field
 
 import msgspec
 
 from llmhostd.compute.dense_sampler import DenseSampler
+from llmhostd.compute.grid_sampler import GridSampler, GridSamplingPolicy, Near, Point
 from llmhostd.compute.model_choice import check_loads
-from llmhostd.compute.profile_grid import GridPoint, GridPolicy, PrefillPoint, grid_for
-from llmhostd.domain.profile import CheckSample, DecodeSample, PrefillSample
+from llmhostd.compute.profile_grid import grid_for
+from llmhostd.domain.profile import CheckSample, DecodeSample, DenseSample, PrefillSample
 from llmhostd.engines.batch import Part, flatten
 from llmhostd.engines.runner import Runner
 from llmhostd.node.kv_pools import MEASURING_KV_BYTES
@@ -28,43 +28,41 @@ class MeasurePolicy:
     kv_bytes: int = MEASURING_KV_BYTES
     """KV that a sample may fill, as far as the pool has it. Beyond it the imagined requests share blocks: this is more
     than caches hold, so they are read at the speed of memory all the same."""
-    repeats: int = 3
-    """Runs of a sample, of which the median counts..."""
-    enough_s: float = 0.2
-    """...unless they take longer than this together."""
+    repeats: int = 4
+    """Runs of a sample at most; the second fastest counts: what disturbs a run only makes it slower..."""
+    agree: float = 0.05
+    """...and no more runs are needed once the two fastest differ by no more than this share..."""
+    enough_s: float = 0.25
+    """...or when they took longer than this together."""
+    grids: GridSamplingPolicy = field(default_factory=GridSamplingPolicy)
 
 
 class Measurement:
-    """Goes through the grid, one sample per call."""
+    """Goes from sample to sample; three stages: enough to serve with, both grids, the rest."""
 
     def __init__(self, runner: Runner, policy: MeasurePolicy) -> None:
+        self._runner, self._policy = runner, policy
         grid = grid_for(runner.instance.shape)
-        self._runner = runner
-        self._policy = policy
-        self._coarse = len(grid.coarse)
-        self._points: tuple[GridPoint, ...] = (*grid.coarse, *grid.fine)
-        self.prefill: list[PrefillSample] = []
-        self.decode: list[DecodeSample] = []
-        longest = runner.instance.shape.architecture.max_context_tokens
-        self.dense = DenseSampler(min(GridPolicy().most_chunk_tokens, longest))
+        self._prefill = GridSampler(grid.chunks, grid.pasts, Near((8, 32, 128), 256), policy.grids)
+        self._decode = GridSampler(grid.batches, grid.contexts, Near((1, 8), 1024), policy.grids)
+        self._dense: DenseSampler | None = None
         self.checks: list[CheckSample] = []
         self._to_check = check_loads(runner.instance.shape)
+        self.stage_ended = False
+        """Whether the last sample ended a stage: what was measured so far is enough to plan with."""
 
     @property
     def done(self) -> int:
         """Samples measured."""
-        return self._gridded + len(self.dense.samples) + len(self.checks)
+        dense = len(self._dense.samples) if self._dense else 0
+        return self._prefill.timed + self._decode.timed + dense + len(self.checks)
 
     @property
     def total(self) -> int:
-        """Samples of all stages, at most."""
-        return len(self._points) + len(self.dense.samples) + self.dense.left + len(self._to_check)
-
-    @property
-    def stage_ended(self) -> bool:
-        """Whether what was measured so far are full grids, coarse or fine, or all there is."""
-        gridded = self._gridded in (self._coarse, len(self._points))
-        return self.complete or (gridded and not self.dense.samples)
+        """Samples of all stages, as it looks now."""
+        dense = self._dense.left if self._dense else 4
+        checks = len(self._to_check) - len(self.checks)
+        return self.done + self._prefill.left + self._decode.left + dense + checks
 
     @property
     def complete(self) -> bool:
@@ -72,45 +70,87 @@ class Measurement:
         return len(self.checks) == len(self._to_check)
 
     @property
-    def _gridded(self) -> int:
-        return len(self.prefill) + len(self.decode)
+    def prefill(self) -> tuple[PrefillSample, ...]:
+        """The full grid of what is known of chunks."""
+        return tuple(
+            PrefillSample(chunk_tokens=chunk, past_tokens=past, seconds=seconds)
+            for (chunk, past), seconds in self._prefill.grid().items()
+        )
+
+    @property
+    def decode(self) -> tuple[DecodeSample, ...]:
+        """The full grid of what is known of batches."""
+        return tuple(
+            DecodeSample(batch=batch, context_tokens=context, seconds=seconds)
+            for (batch, context), seconds in self._decode.grid().items()
+        )
+
+    @property
+    def dense(self) -> tuple[DenseSample, ...]:
+        """What was timed of dense computation between the points of the grid."""
+        return self._dense.samples if self._dense else ()
 
     def sample(self) -> None:
-        """Measure what is next: a point of the grids, a step of the dense modules, a check.
+        """Measure what is next.
 
         Raises EngineError as the engine does, or when requests own all KV there is.
         """
-        if self._gridded < len(self._points):
-            self._sample_grid(self._points[self._gridded])
-        elif (tokens := self.dense.wanted()) is not None:
-            self.dense.learned(tokens, self._median_s([(0, tokens)]))
+        if self._near():
+            self.stage_ended = self._prefill.near() is self._decode.near() is None
+        elif self._far():
+            self.stage_ended = self._prefill.wanted() is self._decode.wanted() is None
+        elif self._steps():
+            self.stage_ended = False
         else:
             self._check(self._to_check[len(self.checks)])
+            self.stage_ended = self.complete
+
+    def _near(self) -> bool:
+        """Time a point that is enough to serve with; False: none is left."""
+        return self._time_chunk(self._prefill.near()) or self._time_batch(self._decode.near())
+
+    def _far(self) -> bool:
+        """Time a point of the grids; False: they are known well enough."""
+        return self._time_chunk(self._prefill.wanted()) or self._time_batch(self._decode.wanted())
+
+    def _steps(self) -> bool:
+        """Time a step of dense computation; False: none is left."""
+        if self._dense is None:
+            alone = {chunk: seconds for (chunk, past), seconds in self._prefill.grid().items() if not past}
+            self._dense = DenseSampler(max(alone), known=alone)
+        tokens = self._dense.wanted()
+        if tokens is not None:
+            self._dense.learned(tokens, self._typical_s([(0, tokens)]))
+        return tokens is not None
+
+    def _time_chunk(self, point: Point | None) -> bool:
+        if point is not None:
+            chunk, past = point
+            self._prefill.learned(point, self._typical_s([(past, chunk)]))
+        return point is not None
+
+    def _time_batch(self, point: Point | None) -> bool:
+        if point is not None:
+            batch, context = point
+            self._decode.learned(point, self._typical_s([(context - 1, 1)] * batch))
+        return point is not None
 
     def _check(self, load: CheckSample) -> None:
         rows = [(past, chunk) for chunk, past in load.prefill] + [(max(load.context_tokens - 1, 0), 1)] * load.batch
-        self.checks.append(msgspec.structs.replace(load, seconds=self._median_s(rows)))
+        self.checks.append(msgspec.structs.replace(load, seconds=self._typical_s(rows)))
 
-    def _median_s(self, rows: Sequence[tuple[int, int]]) -> float:
-        return median_low(self.time_rows(rows, self._policy.repeats, self._policy.enough_s))
+    def _typical_s(self, rows: Sequence[tuple[int, int]]) -> float:
+        policy = self._policy
+        seconds = sorted(self.time_rows(rows, policy.repeats, policy.enough_s, policy.agree))
+        return seconds[min(1, len(seconds) - 1)]
 
-    def _sample_grid(self, point: GridPoint) -> None:
-        if isinstance(point, PrefillPoint):
-            rows = [(point.past_tokens, point.chunk_tokens)]
-        else:
-            rows = [(point.context_tokens - 1, 1)] * point.batch
-        seconds = self._median_s(rows)
-        if isinstance(point, PrefillPoint):
-            chunk, past = point.chunk_tokens, point.past_tokens
-            self.prefill.append(PrefillSample(chunk_tokens=chunk, past_tokens=past, seconds=seconds))
-        else:
-            batch, context = point.batch, point.context_tokens
-            self.decode.append(DecodeSample(batch=batch, context_tokens=context, seconds=seconds))
-
-    def time_rows(self, rows: Sequence[tuple[int, int]], repeats: int, enough_s: float) -> list[float]:
+    def time_rows(
+        self, rows: Sequence[tuple[int, int]], repeats: int, enough_s: float, agree: float = -1.0
+    ) -> list[float]:
         """Seconds of iterations with these (past, chunk) rows, the last token of each sampled.
 
-        As many as `repeats`, unless they take `enough_s` together before. Raises EngineError as the engine does.
+        As many as `repeats`, unless they take `enough_s` together before, or the two fastest differ by no more than
+        `agree` of the time. Raises EngineError as the engine does.
         """
         instance = self._runner.instance
         needed = [-(-(past + chunk) // instance.block_tokens) for past, chunk in rows]
@@ -120,11 +160,17 @@ class Measurement:
             # Pages that were never written are all the same page, which stays in the nearest cache.
             instance.resize_kv(instance.kv_blocks, [(blocks[0], block) for block in blocks])
             parts = _parts(rows, needed, blocks)
-            while len(seconds) < repeats and sum(seconds) < enough_s:
+            while len(seconds) < repeats and sum(seconds) < enough_s and not _agreed(seconds, agree):
                 began_s = time.perf_counter()
                 instance.run(flatten(parts, instance.block_tokens)).argmax(axis=1)
                 seconds.append(time.perf_counter() - began_s)
         return seconds
+
+
+def _agreed(seconds: Sequence[float], agree: float) -> bool:
+    """Whether the two fastest of several runs are alike."""
+    fastest = sorted(seconds)[:2]
+    return len(fastest) == 2 and fastest[1] - fastest[0] <= agree * fastest[0]
 
 
 def _parts(rows: Sequence[tuple[int, int]], needed: Sequence[int], blocks: "array[int]") -> list[Part]:

@@ -39,7 +39,7 @@ class Machine:
 def measured(seconds, most_chunk=512):
     """Measure as a worker does."""
     grid, prefill, decode = grid_for(SHAPE), [], []
-    for point in (*grid.coarse, *grid.fine):
+    for point in grid.points:
         if isinstance(point, PrefillPoint):
             took_s = seconds(((point.chunk_tokens, point.past_tokens),), 0, 0)
             prefill.append(
@@ -112,7 +112,7 @@ def test_checks_are_neither_grid_points_nor_alike():
     assert len(loads) == CHECKS == len(set(map(repr, loads)))
     mixed = [one for one in loads if one.prefill and one.batch]
     assert len(mixed) == CHECKS // 2
-    grid = {(p.chunk_tokens, p.past_tokens) for p in grid_for(SHAPE).fine if isinstance(p, PrefillPoint)}
+    grid = {(p.chunk_tokens, p.past_tokens) for p in grid_for(SHAPE).points if isinstance(p, PrefillPoint)}
     assert sum(one.prefill[0] in grid for one in loads if one.prefill) <= 1
 
 

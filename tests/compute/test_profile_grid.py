@@ -1,12 +1,11 @@
-"""Both stages of a profile must be full grids of at least two points per axis, whatever the model's context."""
+"""The grid of a profile must have two points or more per axis and fit the context, whatever that is."""
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llmhostd.compute.estimator import ProfiledEstimator
-from llmhostd.compute.profile_grid import DecodePoint, GridPolicy, PrefillPoint, grid_for
+from llmhostd.compute.profile_grid import GridPolicy, PrefillPoint, grid_for
 from llmhostd.domain.ids import HardwareKey
 from llmhostd.domain.model import Architecture, ComputePrecision, KvPrecision, ModelShape, WeightFormat
 from llmhostd.domain.profile import DecodeSample, PrefillSample, Profile
@@ -41,35 +40,17 @@ def measured(shape, points):
 
 
 @given(st.integers(32, 200_000))
-def test_each_stage_can_be_served_with(context):
+def test_all_of_it_fits_the_context_and_can_be_served_with(context):
     shape = shape_with(context)
     grid = grid_for(shape)
-    for points in (grid.coarse, grid.coarse + grid.fine):
-        ProfiledEstimator(measured(shape, points))
-        assert len(set(points)) == len(points)
-        chunks = {p.chunk_tokens for p in points if isinstance(p, PrefillPoint)}
-        batches = {p.batch for p in points if isinstance(p, DecodePoint)}
-        assert len(chunks) >= 2
-        assert len(batches) >= 2
-    for point in grid.coarse + grid.fine:
-        if isinstance(point, PrefillPoint):
-            assert point.chunk_tokens + point.past_tokens <= context
-        else:
-            assert point.context_tokens <= context
-
-
-def test_the_coarse_stage_is_a_small_part():
-    grid = grid_for(shape_with(4096))
-    coarse_tokens = sum(p.chunk_tokens for p in grid.coarse if isinstance(p, PrefillPoint))
-    assert coarse_tokens <= 1500
-    assert len(grid.coarse) <= 20
-    assert 60 <= len(grid.coarse) + len(grid.fine) <= 120
+    ProfiledEstimator(measured(shape, grid.points))
+    assert len(set(grid.points)) == len(grid.points) <= 120
+    assert len(grid.chunks) >= 2
+    assert len(grid.batches) >= 2
+    assert grid.chunks[-1] + grid.pasts[-1] <= context
+    assert grid.contexts[-1] <= context
 
 
 def test_a_policy_reaches_as_far_as_it_says():
     grid = grid_for(shape_with(8192), GridPolicy(most_chunk_tokens=1024, most_batch=64))
-    points = grid.coarse + grid.fine
-    assert max(p.chunk_tokens for p in points if isinstance(p, PrefillPoint)) == 1024
-    assert max(p.batch for p in points if isinstance(p, DecodePoint)) == 64
-    with pytest.raises(StopIteration):
-        next(p for p in points if isinstance(p, DecodePoint) and p.context_tokens > 4096)
+    assert (grid.chunks[-1], grid.batches[-1], grid.contexts[-1]) == (1024, 64, 4096)

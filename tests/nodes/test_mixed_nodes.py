@@ -42,7 +42,7 @@ def stand_in(name: str, folder: Path, **figures: float) -> str:
 def slow_profile(shape: ModelShape, hardware_key: HardwareKey) -> Profile:
     """20 tokens take one second, as if this were a much older CPU."""
     grid = grid_for(shape)
-    points = (*grid.coarse, *grid.fine)
+    points = grid.points
     return Profile(
         shape_key=shape.key, hardware_key=hardware_key, load_s=0.1, first_run_s=0.0, resident_bytes=20 << 20,
         warm_bytes=10 << 20,

@@ -5,7 +5,8 @@ well. Holds the mind's books against what the engine has after every step.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+
+from imagined_instances import Hosted, Stay, answer_tokens
 
 from llmhostd.domain import commands, reports
 from llmhostd.domain import node_events as does
@@ -17,49 +18,6 @@ from llmhostd.node.core import NodeMind
 MIB = 1 << 20
 WARM_BYTES, RESIDENT_BYTES = 20 * MIB, 320 * MIB
 COARSE_SAMPLES, ALL_SAMPLES = 2, 4
-
-
-def answer_tokens(prompt_tokens):
-    """How long an answer is, which no mind knows."""
-    return 40 if prompt_tokens in (401, 1000) else 8
-
-
-@dataclass
-class Stay:
-    """A request in the engine. Tokens."""
-
-    prompt: int
-    out: int
-    computed: int = 0
-    cached: int = 0
-    """Of `computed`: found in the prefix cache, and not told yet."""
-    staged: bool = False
-    """Its stream is elsewhere."""
-
-    @property
-    def context(self):
-        return self.prompt + self.out
-
-
-@dataclass
-class Hosted:
-    """An instance as its worker knows it."""
-
-    command: commands.LoadInstance
-    weights_bytes: int = 0
-    """0: nothing is built."""
-    kv_blocks: int = 0
-    state: ModelState = ModelState.LOADING
-    resting: bool = False
-    broken: str = ""
-    hopeless: bool = False
-    samples: int = 0
-    waiting: list = field(default_factory=list)
-    stays: dict = field(default_factory=dict)
-
-    @property
-    def id(self):
-        return self.command.instance_id
 
 
 class SimulatedNode:

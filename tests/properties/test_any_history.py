@@ -17,7 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 sys.path.append(str(Path(__file__).parents[1] / "host"))
 
 from boxes import MIB, Box, model, node, profile, shape
-from simulated_engine import SimulatedNode, answer_tokens
+from imagined_instances import answer_tokens
+from simulated_engine import SimulatedNode
 
 from llmhostd.domain import commands, events, reports
 from llmhostd.domain.actions import DeclineMove, GiveUpPlacement, QuarantineModel, Refusal, RefuseRequest
