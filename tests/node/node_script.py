@@ -176,6 +176,14 @@ class NodeScript:
         self.said[name], self.most[name] = shape.tokens_out, shape.max_tokens
         return commands.SubmitRequest(node_id=NODE, instance_id=InstanceId(instance), request=shape, because="it fits")
 
+    def stage(self, now, name, _on, instance, _tokens="out", out=0, _known="known", known=0, *words):
+        """`stage r1 on a out 3 known 0 prompt 100`: what is to come here, and has said 3 tokens elsewhere so far."""
+        command = self.submit(now, name, _on, instance, "out", str(out), *words)
+        return commands.StageRequest(
+            node_id=NODE, instance_id=command.instance_id, request=command.request, known_tokens=int(known),
+            because="it is to come",
+        )  # fmt: skip
+
     def cancel(self, now, name):
         return commands.CancelRequest(node_id=NODE, request_id=RequestId(name), because="caller gone")
 
@@ -256,6 +264,8 @@ def line_of(action):
                 f"prefill x {action.profile.prefill_correction:.2f}, decode x {action.profile.decode_correction:.2f}"
             )
             return f"{kind} {action.instance_id} ({factors})"
+        case events.ReturnRequest() if action.staged:
+            return f"{kind} {action.request_id}, staged ({action.because})"
         case events.DropRequest() | events.FailRequest() | events.ReturnRequest():
             return f"{kind} {action.request_id} ({action.because})"
         case _:
