@@ -34,6 +34,7 @@ from llmhostd.host.budget import BudgetPolicy
 from llmhostd.host.hope import HopePolicy
 from llmhostd.host.keep_alive import KeepAlivePolicy
 from llmhostd.host.offers import RoutingPolicy
+from llmhostd.host.precedence import PrecedencePolicy
 from llmhostd.host.policies import HostPolicies
 from llmhostd.host.recovery import RecoveryPolicy
 from llmhostd.host.refusal import RefusalPolicy
@@ -121,6 +122,7 @@ class Config:
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     refusal: RefusalPolicy = field(default_factory=RefusalPolicy)
     hope: HopePolicy = field(default_factory=HopePolicy)
+    precedence: PrecedencePolicy = field(default_factory=PrecedencePolicy)
     budget: BudgetPolicy = field(default_factory=BudgetPolicy)
     kv_demand: KvDemandPolicy = field(default_factory=KvDemandPolicy)
     shadow: ShadowPolicy = field(default_factory=ShadowPolicy)

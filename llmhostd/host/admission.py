@@ -14,9 +14,10 @@ from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.actions import HostAction, Refusal
 from llmhostd.domain.ids import NodeId
 from llmhostd.domain.request import RequestShape
-from llmhostd.host.fleet import Fleet
+from llmhostd.host.fleet import Fleet, ModelRecord
 from llmhostd.host.hope import Hopes
 from llmhostd.host.placement import Placement
+from llmhostd.host.precedence import Precedence
 from llmhostd.host.refusal import RefusalPolicy, refuse, refuse_for, starts_too_slowly, too_large
 from llmhostd.host.request import Hope, LiveRequest
 from llmhostd.host.routing import Answer, Routing
@@ -31,6 +32,7 @@ class Admission:
         routing: Routing,
         hopes: Hopes,
         placement: Placement,
+        precedence: Precedence,
         policy: RefusalPolicy,
         deadlines: DeadlinePolicy,
     ) -> None:
@@ -38,6 +40,7 @@ class Admission:
         self._routing = routing
         self._hopes = hopes
         self._placement = placement
+        self._precedence = precedence
         self._policy = policy
         self._deadlines = deadlines
 
@@ -56,6 +59,7 @@ class Admission:
             self._fleet.requests[shape.id] = request
             self._fleet.waiting.add(request)
             return []
+        self._precedence.asked(self._fleet.models[model.spec.served_by], shape)
         return self._answer(request, now)
 
     def look_again(self, now: float, node_id: NodeId | None) -> list[HostAction]:
@@ -75,7 +79,9 @@ class Admission:
         shape, before = request.load.shape, request.hope
         model = self._fleet.models[shape.model]
         excused_s = now - shape.arrived_s if before and before.excused else 0.0
-        answer = self._routing.ask(model, request.load, now, self._fleet.nodes_free(), excused_s)
+        answer = self._in_turn(
+            self._routing.ask(model, request.load, now, self._fleet.nodes_free(), excused_s), model, now
+        )
         self._fleet.waiting.discard(request)
         self._fleet.requests[shape.id] = request
         if answer.accepted:
@@ -93,6 +99,20 @@ class Admission:
             return []
         del self._fleet.requests[shape.id]
         return [self._refusal(answer, hope, shape, now)]
+
+    def _in_turn(self, answer: Answer, model: ModelRecord, now: float) -> Answer:
+        """Let a model that is to be loaded wait for another that comes first."""
+        name, offer = model.spec.served_by, answer.accepted
+        if offer is None:
+            self._precedence.lacked(name, answer.short_on, now)
+            return answer
+        where = offer.instance.node_id
+        first = None if offer.instance.id in self._fleet.instances else self._precedence.before(name, where, now)
+        if first is None:
+            self._precedence.served(name)
+            return answer
+        self._precedence.lacked(name, (*answer.short_on, where), now)
+        return replace(answer, accepted=None, yields_to=first)
 
     def _refusal(self, answer: Answer, hope: Hope | None, shape: RequestShape, now: float) -> HostAction:
         """Say why there is no place, and when there may be one."""

@@ -78,6 +78,8 @@ class ModelRecord:
     """Where its weights lie, as far as anybody looked."""
     asked: AskRate | None = None
     """How often it is asked for; None: it never was."""
+    callers: AskRate | None = None
+    """How often lately, for who comes first while memory is short."""
     last_start_s: float | None = None
     """What its last start took."""
     removed: bool = False

@@ -14,6 +14,7 @@ from llmhostd.host.budget import BudgetPolicy
 from llmhostd.host.hope import HopePolicy
 from llmhostd.host.keep_alive import KeepAlivePolicy
 from llmhostd.host.offers import RoutingPolicy
+from llmhostd.host.precedence import PrecedencePolicy
 from llmhostd.host.recovery import RecoveryPolicy
 from llmhostd.host.refusal import RefusalPolicy
 from llmhostd.host.residency import ResidencyPolicy
@@ -39,6 +40,7 @@ class HostPolicies:
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     refusal: RefusalPolicy = field(default_factory=RefusalPolicy)
     hope: HopePolicy = field(default_factory=HopePolicy)
+    precedence: PrecedencePolicy = field(default_factory=PrecedencePolicy)
     budget: BudgetPolicy = field(default_factory=BudgetPolicy)
     kv_demand: KvDemandPolicy = field(default_factory=KvDemandPolicy)
     watermark: WatermarkPolicy = field(default_factory=WatermarkPolicy)

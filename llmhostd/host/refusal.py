@@ -60,7 +60,9 @@ def _no_memory(
     answer: Answer, hope: Hope | None, request: RequestShape, now: float, policy: RefusalPolicy
 ) -> RefuseRequest:
     """Refuse who fits nowhere now."""
-    if answer.short_bytes is None:
+    if answer.yields_to is not None:
+        because = f"memory is short, and goes to {answer.yields_to} first, which more people ask for"
+    elif answer.short_bytes is None:
         because = "the nodes that are up are kept for somebody who waits for longer"
     else:
         short_mib = answer.short_bytes / 2**20
@@ -89,7 +91,7 @@ def refuse_for(
 
     `hope`: the soonest place that is to come, too late.
     """
-    if not answer.rejected:
+    if not answer.rejected or answer.yields_to is not None:
         return _no_memory(answer, hope, request, now, policy)
     best = min(answer.rejected, key=lambda offer: offer.verdict.expected_ttft_s)
     late_s = best.verdict.expected_ttft_s - request.slo.ttft_s - best.request.shape.grace_s

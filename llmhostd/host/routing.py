@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from llmhostd.compute.workload import RequestLoad
+from llmhostd.domain.ids import ModelName, NodeId
 from llmhostd.host.budget import Budget
 from llmhostd.host.consolidator import Consolidator
 from llmhostd.host.families import computes
@@ -26,6 +27,10 @@ class Answer:
     """Those with the memory but not the time, in the order in which they were asked."""
     short_bytes: int | None
     """The least that any node lacked in memory; None when none did."""
+    short_on: tuple[NodeId, ...] = ()
+    """Nodes that lacked memory."""
+    yields_to: ModelName | None = None
+    """There would be memory; another model comes first for it (`host.precedence`)."""
 
 
 @dataclass(slots=True)
@@ -57,7 +62,8 @@ class _Search:
         return None
 
     def answer(self, accepted: Offer | None) -> Answer:
-        return Answer(accepted, tuple(self.rejected), min(self.short_bytes, default=None))
+        short_on = tuple(instance.node_id for instance, lacks_bytes in self.hindered if lacks_bytes > 0)
+        return Answer(accepted, tuple(self.rejected), min(self.short_bytes, default=None), short_on)
 
 
 class Routing:

@@ -22,6 +22,7 @@ from llmhostd.host.hope import HopePolicy
 from llmhostd.host.keep_alive import KeepAlivePolicy
 from llmhostd.host.offers import RoutingPolicy
 from llmhostd.host.policies import HostPolicies
+from llmhostd.host.precedence import PrecedencePolicy
 from llmhostd.host.residency import ResidencyPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.memory.kv_watermark import WatermarkPolicy
@@ -33,6 +34,8 @@ WHOLE_PROMPT_TOKENS = 1 << 17
 """A chunk that no prompt exceeds."""
 MOST_CHUNK_TOKENS = 4096
 """On machines that compute a prompt in a second, others' deadlines cut it, not the fear of who may arrive meanwhile."""
+NEVER_RECLAIMED_S = 1e9
+"""Fragments stay as long as anything."""
 MOST_BATCH = 256
 """The largest batch of the published tables."""
 
@@ -95,6 +98,7 @@ def slinfer(assumptions: Assumptions) -> Policies:
             keep_alive=KeepAlivePolicy(keep_alive_s=assumptions.keep_alive_s),
             shadow=ShadowPolicy(loading_slowdown=1.0, only_added_harm=False),
             hope=HopePolicy(wait_for_memory=False),
+            precedence=PrecedencePolicy(busier=0.0),
         ),
         scheduling=scheduling,
         kv_demand=KvDemandPolicy(least_tokens=assumptions.least_kv_tokens),
@@ -145,7 +149,9 @@ def _no_sharing(policies: Policies) -> Policies:
 def _no_consolidation(policies: Policies) -> Policies:
     """Neither proactive nor reactive (§VIII-A, B)."""
     policies = _no_preemption(policies)
-    packing = replace(policies.host.packing, largest_batch_first=False, best_fit=False)
+    packing = replace(
+        policies.host.packing, largest_batch_first=False, best_fit=False, fragment_keep_s=NEVER_RECLAIMED_S
+    )
     return replace(policies, host=replace(policies.host, packing=packing))
 
 
