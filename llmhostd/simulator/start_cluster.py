@@ -7,9 +7,9 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from llmhostd.checkpoints.start_choice import Model, Running, Server
 from llmhostd.domain.start import TierBytes
 from llmhostd.domain.words import Word
+from llmhostd.migration.start_choice import Model, Running, Server
 from llmhostd.simulator.start_load import Asked
 
 

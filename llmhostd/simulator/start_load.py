@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from llmhostd.checkpoints.start_choice import Model
 from llmhostd.domain.words import Word
+from llmhostd.migration.start_choice import Model
 from llmhostd.simulator.chance import Purpose
 
 

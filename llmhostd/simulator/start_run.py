@@ -12,9 +12,14 @@ from functools import partial
 from heapq import heappop, heappush
 from math import exp
 
-from llmhostd.checkpoints.start_choice import (
+from llmhostd.checkpoints.tiers import StartPolicy, StartRates
+from llmhostd.domain.ids import HardwareKey, ModelName, NodeId, ShapeKey
+from llmhostd.domain.model import WeightFormat
+from llmhostd.domain.start import StartSeen, TierBytes
+from llmhostd.domain.words import Word
+from llmhostd.migration.cost import ResumeCost
+from llmhostd.migration.start_choice import (
     Model,
-    ResumeCost,
     Running,
     Server,
     Way,
@@ -22,11 +27,6 @@ from llmhostd.checkpoints.start_choice import (
     soonest,
     soonest_by_stopping,
 )
-from llmhostd.checkpoints.tiers import StartPolicy, StartRates
-from llmhostd.domain.ids import HardwareKey, ModelName, NodeId, ShapeKey
-from llmhostd.domain.model import WeightFormat
-from llmhostd.domain.start import StartSeen, TierBytes
-from llmhostd.domain.words import Word
 from llmhostd.simulator.chance import Chance, Purpose
 from llmhostd.simulator.start_cluster import Bed, Host, Job, seen
 from llmhostd.simulator.start_load import SIZES, StartLoad, asked_of, models_of
@@ -220,7 +220,7 @@ class StartCluster:
 
     def _ready(self, job: Job, now: float) -> None:
         """Its model is loaded: it begins, or goes on after it was stopped, once its context is computed."""
-        prefill_s = self._resume.a_s * (job.asked.prompt_tokens + job.done_tokens)
+        prefill_s = self._resume.seconds_per_token * (job.asked.prompt_tokens + job.done_tokens)
         if job.ready_s is None:
             job.ready_s = now
             if now > job.asked.arrived_s and job.foretold_s > job.asked.arrived_s:
@@ -274,7 +274,7 @@ class StartCluster:
 
         def arrived(then: float) -> None:
             known = job.tokens_at(then)
-            takes_s = self._resume.seconds(job.asked.prompt_tokens + known) if job.version == version else 0.0
+            takes_s = self._resume.resume_s(job.asked.prompt_tokens + known) if job.version == version else 0.0
             self._later(then + takes_s, lambda at_s: self._switch(job, version, to, known, at_s))
 
         self._read(to, job.asked.model, now, loaded, arrived)
@@ -285,7 +285,7 @@ class StartCluster:
             self._dispatch(now)
             return
         tokens = job.tokens_at(now)
-        pause_s = self._resume.seconds(tokens - known)
+        pause_s = self._resume.resume_s(tokens - known)
         job.done_tokens, job.moving = tokens, False
         job.paused_s += pause_s
         source = job.server

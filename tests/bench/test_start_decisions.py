@@ -4,9 +4,10 @@ import time
 
 import pytest
 
-from llmhostd.checkpoints.start_choice import Model, ResumeCost, Running, Server, soonest
 from llmhostd.checkpoints.tiers import StartPolicy, StartRates
 from llmhostd.domain.start import TierBytes
+from llmhostd.migration.cost import ResumeCost
+from llmhostd.migration.start_choice import Model, Running, Server, soonest
 
 SIZE = 13_400_000_000
 NEAR, FAR = TierBytes(memory_bytes=SIZE), TierBytes(disk_bytes=SIZE)

@@ -16,6 +16,8 @@ from llmhostd.loader.page_cache import drop
 from llmhostd.state.database import open_database
 from llmhostd.state.starts import StartTable
 
+PATIENT = "[slo]\nttft_s = 60.0\ntpot_s = 5.0\n"
+"""Nobody is refused because the machine is slow."""
 MODELS = 6
 LEARNED = 10
 MEASURED = 24
@@ -52,7 +54,7 @@ def seen_by(state_dir: Path) -> list[StartSeen]:
 def test_median_error_after_ten_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     models = stores(MODELS)
     draw, waits = random.Random(4), []
-    with box(tmp_path / "state", models) as here:
+    with box(tmp_path / "state", models, config=PATIENT) as here:
         first_token_s(here, models[0].name)
         here.settle()
         done = 0

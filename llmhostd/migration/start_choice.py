@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from llmhostd.checkpoints.tiers import StartRates
 from llmhostd.domain.start import TierBytes
+from llmhostd.migration.cost import ResumeCost
 
 ReadTime = Callable[[TierBytes], float]
 """How long it takes to bring weights in that lie so."""
@@ -51,19 +52,6 @@ class Server:
     """Instances of each model that are loaded and compute nothing."""
     running: Sequence[Running]
     """Who may be moved."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeCost:
-    """What it takes to compute the keys and values of moved tokens again (§6.2)."""
-
-    a_s: float
-    """Per token."""
-    b_s: float
-
-    def seconds(self, tokens: int) -> float:
-        """What moving so many tokens costs their stream: a x tokens + b."""
-        return self.a_s * tokens + self.b_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +159,7 @@ def _moved(plan: _Plan, who: Running, others: Sequence[Server], read_s: ReadTime
     if found is None:
         return None
     arrives_s, place, loaded = found
-    move = Move(who, others[place].id, arrives_s + resume.seconds(who.tokens))
+    move = Move(who, others[place].id, arrives_s + resume.resume_s(who.tokens))
     free = tuple(each - who.model.gpus if at == place else each for at, each in enumerate(plan.free))
     queue = tuple(arrives_s if at == place and not loaded else each for at, each in enumerate(plan.queue_s))
     return _Plan(max(plan.done_s, move.takes_s), (*plan.moves, move), free, queue)

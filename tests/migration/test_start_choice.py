@@ -5,17 +5,17 @@ from itertools import permutations, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmhostd.checkpoints.start_choice import (
+from llmhostd.checkpoints.tiers import StartPolicy, StartRates
+from llmhostd.domain.start import TierBytes
+from llmhostd.migration.cost import ResumeCost
+from llmhostd.migration.start_choice import (
     Model,
-    ResumeCost,
     Running,
     Server,
     load_s,
     soonest,
     soonest_by_stopping,
 )
-from llmhostd.checkpoints.tiers import StartPolicy, StartRates
-from llmhostd.domain.start import TierBytes
 
 RATES = StartRates(StartPolicy(memory_bytes_per_s=10.0, disk_bytes_per_s=2.0))
 RESUME = ResumeCost(0.01, 0.05)
@@ -76,7 +76,7 @@ def moved_s(leaving: tuple[Running, ...], to: list[Server]) -> float | None:
         else:
             queue_s[server.id] += RATES.read_s(server.lies[who.model.name])
             arrives_s = queue_s[server.id]
-        done_s = max(done_s, arrives_s + RESUME.seconds(who.tokens))
+        done_s = max(done_s, arrives_s + RESUME.resume_s(who.tokens))
     return done_s
 
 
