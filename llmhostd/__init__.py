@@ -11,7 +11,7 @@ Imports point down only; `pyproject.toml` holds the contract.
     api | engines | devices | demo | bench | state   I/O that speaks events and actions only
     text | loader                            tokens and tensors
     host | node                              step(event, now) -> actions
-    consolidation                            how few devices can carry it
+    consolidation | migration                how few devices can carry it, how requests move
     compute | memory | checkpoints           what it costs, whether it fits
     domain                                   words
 
