@@ -16,8 +16,10 @@ from llmhostd.domain.ids import NodeId
 from llmhostd.domain.request import RequestShape
 from llmhostd.host.fleet import Fleet, ModelRecord
 from llmhostd.host.hope import Hopes
+from llmhostd.host.offers import Offer
 from llmhostd.host.placement import Placement
 from llmhostd.host.precedence import Precedence
+from llmhostd.host.preempting import Preempting
 from llmhostd.host.refusal import RefusalPolicy, refuse, refuse_for, starts_too_slowly, too_large
 from llmhostd.host.request import Hope, LiveRequest
 from llmhostd.host.routing import Answer, Routing
@@ -33,6 +35,7 @@ class Admission:
         hopes: Hopes,
         placement: Placement,
         precedence: Precedence,
+        preempting: Preempting,
         policy: RefusalPolicy,
         deadlines: DeadlinePolicy,
     ) -> None:
@@ -41,6 +44,7 @@ class Admission:
         self._hopes = hopes
         self._placement = placement
         self._precedence = precedence
+        self._preempting = preempting
         self._policy = policy
         self._deadlines = deadlines
 
@@ -79,6 +83,7 @@ class Admission:
         shape, before = request.load.shape, request.hope
         model = self._fleet.models[shape.model]
         excused_s = now - shape.arrived_s if before and before.excused else 0.0
+        actions = self._preempting.hurry(before, now) if before else []
         answer = self._in_turn(
             self._routing.ask(model, request.load, now, self._fleet.nodes_free(), excused_s), model, now
         )
@@ -87,18 +92,26 @@ class Admission:
         if answer.accepted:
             if slow := starts_too_slowly(answer.accepted, shape, now, self._policy):
                 del self._fleet.requests[shape.id]
-                return [*self._placement.load_ahead(answer.accepted.instance, now, slow.because), slow]
-            request.hope = None
-            return self._placement.place(request, answer.accepted, now)
+                return [*actions, *self._placement.load_ahead(answer.accepted.instance, now, slow.because), slow]
+            return actions + self._take(request, answer.accepted, now)
         self._fleet.close_outdated(model.spec)
         hope = self._hopes.of(model, request.load, now)
         until_s = hope.until_s if hope and before is None else before.until_s if before else now
         if hope and now < until_s and (hope.excused or hope.at_s <= until_s):
             request.hope = replace(hope, until_s=until_s)
             self._fleet.waiting.add(request)
-            return []
+            return actions
         del self._fleet.requests[shape.id]
-        return [self._refusal(answer, hope, shape, now)]
+        return [*actions, self._refusal(answer, hope, shape, now)]
+
+    def _take(self, request: LiveRequest, offer: Offer, now: float) -> list[HostAction]:
+        """Let a newcomer have a place, or wait for those who give way to it, if it can."""
+        hurried = request.hope is not None and bool(request.hope.moving)
+        request.hope = None if hurried else self._preempting.hope(offer, now)
+        if request.hope is None:
+            return self._placement.place(request, offer, now)
+        self._fleet.waiting.add(request)
+        return self._preempting.begin(offer, now)
 
     def _in_turn(self, answer: Answer, model: ModelRecord, now: float) -> Answer:
         """Let a model that is to be loaded wait for another that comes first."""

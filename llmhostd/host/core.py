@@ -32,6 +32,7 @@ from llmhostd.host.offers import Offers
 from llmhostd.host.placement import Placement
 from llmhostd.host.policies import HostPolicies
 from llmhostd.host.precedence import Precedence
+from llmhostd.host.preempting import Preempting
 from llmhostd.host.recovery import Recovery
 from llmhostd.host.relief import Relief
 from llmhostd.host.residency import Residency
@@ -64,7 +65,10 @@ class HostMind:
         hopes = Hopes(self.fleet, self.budget, self.residency, Forecast(self.fleet, self.budget, p.shadow), p.hope)
         deadlines = p.scheduling.deadlines
         precedence = Precedence(self.fleet, p.precedence)
-        self.admission = Admission(self.fleet, self.routing, hopes, self.placement, precedence, p.refusal, deadlines)
+        preempting = Preempting(self.fleet, self.placement, self.migrating, p.migration)
+        self.admission = Admission(
+            self.fleet, self.routing, hopes, self.placement, precedence, preempting, p.refusal, deadlines
+        )
         self.catalogue = Catalogue(self.fleet, self.budget, self.residency, self.recovery, p.kv_demand)
         self.comeback = Comeback(self.fleet, self.budget, self.residency, p.keep_alive)
         self._answers: dict[type, Callable[[Any, float], list[HostAction]]] = {

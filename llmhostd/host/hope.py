@@ -58,7 +58,9 @@ class Hopes:
         `node_id`: None when it may have been anywhere. A look at sums, so that many may wait.
         """
         hope = request.hope
-        if hope is None or hope.excused or now > hope.at_s or now >= hope.until_s:
+        if hope is not None and any(name in self._fleet.migrations for name in hope.moving):
+            return now < hope.until_s
+        if hope is None or hope.moving or hope.excused or now > hope.at_s or now >= hope.until_s:
             return False
         if node_id not in (None, hope.node_id):
             return True

@@ -84,6 +84,18 @@ class Migrating:
         """Look at every migration under way."""
         return [action for name in list(self._fleet.migrations) for action in self._look(name, now)]
 
+    def hurry(self, name: RequestId, now: float, because: str) -> list[HostAction]:
+        """Let a stream on its way, if it is, go on at its destination at once, however far that is."""
+        request, migration = self._fleet.requests.get(name), self._fleet.migrations.get(name)
+        if request is None or migration is None:
+            return []
+        instance = self._fleet.instances[migration.destination]
+        if migration.phase is Phase.PREPARING or not self._has_memory(instance, self._fleet.node_of(instance)):
+            return self._abandon(name, Trigger.GIVEN_UP, now, because)
+        migration.move(Trigger.HURRIED)
+        why = f"{migration.computed_tokens} of its {request.load.context_tokens} tokens are computed there"
+        return self._switch(request, migration, Offer(instance, request.load, Verdict(True, 0.0, why)), now, because)
+
     def give_up_on(self, node: NodeRecord, now: float, because: str) -> list[HostAction]:
         """Let nothing more come to a node."""
         return [

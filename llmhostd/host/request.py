@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from llmhostd.compute.workload import RequestLoad
-from llmhostd.domain.ids import InstanceId, NodeId
+from llmhostd.domain.ids import InstanceId, NodeId, RequestId
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,8 @@ class Hope:
     excused: bool
     """Whether the wait is added to its TTFT SLO, as the wait for a load is."""
     because: str
+    moving: tuple[RequestId, ...] = ()
+    """Streams that are moving live to give way to it."""
 
 
 @dataclass(slots=True)

@@ -34,6 +34,8 @@ class Trigger(StrEnum):
     READY = "destination ready"
     GAP_LARGE = "gap large"
     GAP_SMALL = "gap small"
+    HURRIED = "source needed"
+    """Somebody needs the source's place, and can wait no longer."""
     ENDED = "finished or cancelled"
     SOURCE_LOST = "source lost"
     DESTINATION_LOST = "destination lost"
@@ -46,6 +48,7 @@ TRANSITIONS: dict[tuple[Phase, Trigger], Phase] = {
     (Phase.RECOMPUTING, Trigger.GAP_LARGE): Phase.RECOMPUTING,
     (Phase.RECOMPUTING, Trigger.GAP_SMALL): Phase.SWITCHED,
     (Phase.RECOMPUTING, Trigger.SOURCE_LOST): Phase.SWITCHED,
+    (Phase.RECOMPUTING, Trigger.HURRIED): Phase.SWITCHED,
     **{(Phase.PREPARING, why): Phase.ABANDONED for why in (Trigger.ENDED, Trigger.SOURCE_LOST)},
     (Phase.RECOMPUTING, Trigger.ENDED): Phase.ABANDONED,
     **{
@@ -69,6 +72,11 @@ class MigrationPolicy:
     """The stream switches once the destination can compute what it lacks in the time of so many of its tokens."""
     most_arriving: int = 4
     """Streams that one node is computed ahead for at once; others follow when these have arrived."""
+    newcomer_waits: float = 0.5
+    """A newcomer in whose favour others are preempted waits for their streams to move live for at most this share of
+    the time that it can wait at all; where that is not enough, they leave at once."""
+    slower_in_slack: float = 2.0
+    """A context that is computed in what others leave of a device is taken to need this many times as long."""
     most_s: float = 60.0
     """A migration that has not come to its end after so long is given up."""
 
