@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from llmhostd.compute.interpolation import Line, MonotoneGrid
+from llmhostd.compute.padding import Padding
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.profile import Profile
 
@@ -12,10 +13,11 @@ class Interpolated:
 
     A mixed iteration is its dense part (all its tokens together, from the prefill grid) plus what attention adds for
     each chunk's past and for the decodes' contexts: OmniServe's f_D + f_PA + f_DA (§3.3.1), read off the grids. A lone
-    prefill chunk and a pure decode batch are exactly the grids.
+    prefill chunk and a pure decode batch are exactly the grids. A batch that the engine rounds up has the dense part of
+    what it is rounded up to.
     """
 
-    __slots__ = ("_batches", "_decode", "_decode_attention", "_prefill", "_prefill_attention", "_token_step")
+    __slots__ = ("_batches", "_decode", "_decode_attention", "_padded", "_prefill", "_prefill_attention")
 
     def __init__(self, profile: Profile) -> None:
         """Prepare lookups. Raises OperatorError when the profile is not two full grids of positive times."""
@@ -25,7 +27,7 @@ class Interpolated:
         self._decode = _grid(profile, "decode", "batch", "context", decode)
         self._prefill_attention = _growth_along_y(self._prefill, prefill)
         self._decode_attention = _growth_along_y(self._decode, decode)
-        self._token_step = profile.token_step
+        self._padded = Padding(profile).padded
         self._batches: dict[int, tuple[Line, Line]] = {}
         """What decode batches of a size take, and their attention, over their context: most of what is ever asked."""
 
@@ -45,10 +47,10 @@ class Interpolated:
             tokens += chunk
             if past > 0:
                 attention_s += self._prefill_attention.at(chunk, past)
-            alone_s = max(alone_s, self._prefill.at(padded(chunk, self._token_step), past))
+            alone_s = max(alone_s, self._prefill.at(self._padded(chunk), past))
         if batch <= 0 and len(prefill) == 1:
             return alone_s * prefill_factor
-        dense_s = self._prefill.at(padded(tokens, self._token_step), 0)
+        dense_s = self._prefill.at(self._padded(tokens), 0)
         seconds = max(dense_s + attention_s, alone_s) * prefill_factor
         if batch <= 0:
             return seconds
@@ -58,13 +60,10 @@ class Interpolated:
     def _decodes(self, batch: int) -> tuple[Line, Line]:
         known = self._batches.get(batch)
         if known is None:
-            known = self._batches[batch] = self._decode.along(batch), self._decode_attention.along(batch)
+            attention, computed = self._decode_attention.along(batch), self._padded(batch)
+            alone = self._decode.along(batch) if batch == computed else attention.above(self._decode.least(computed))
+            known = self._batches[batch] = alone, attention
         return known
-
-
-def padded(tokens: int, step: int) -> int:
-    """Return how many tokens an engine computes when asked for so many (`Profile.token_step`)."""
-    return tokens if tokens <= step else -(-tokens // step) * step
 
 
 def _grid(profile: Profile, table: str, x: str, y: str, points: Mapping[tuple[int, int], float]) -> MonotoneGrid:

@@ -23,6 +23,10 @@ class Line:
         ends = zip(pairwise(ys), pairwise(values), strict=True)
         self._pieces = [(low, near, (far - near) / (high - low)) for (low, high), (near, far) in ends]
 
+    def above(self, seconds: float) -> "Line":
+        """Return it with so much added everywhere."""
+        return Line(self._ys, [seconds + self.at(y) for y in self._ys])
+
     def at(self, y: float) -> float:
         """Seconds at `y`. Exactly the value of a point on it."""
         low, near, slope = self._pieces[bisect_right(self._ys, y, 1, self._last) - 1]
@@ -38,8 +42,7 @@ class MonotoneGrid:
         """Take `(x, y) -> seconds` on a full grid. Raises KeyError with the first `(x, y)` that is missing."""
         xs = sorted({x for x, _ in points})
         ys = sorted({y for _, y in points})
-        values = [[points[x, y] for y in ys] for x in xs]
-        _never_fall(values)
+        values = _between([[points[x, y] for y in ys] for x in xs])
         self._xs, self._ys, self._values = _continued(xs, ys, values)
         self._columns = len(self._ys) - 1
         self._rows = len(self._xs) - 1
@@ -50,6 +53,10 @@ class MonotoneGrid:
         near, far = self._values[i], self._values[i + 1]
         share = max((x - self._xs[i]) / (self._xs[i + 1] - self._xs[i]), 0.0)
         return Line(self._ys, [low + share * (high - low) for low, high in zip(near, far, strict=True)])
+
+    def least(self, x: float) -> float:
+        """Seconds at `x` and the least `y`."""
+        return self.at(x, self._ys[0])
 
     def at(self, x: float, y: float) -> float:
         """Seconds at `(x, y)`. Exactly the measured value on a grid point."""
@@ -64,6 +71,23 @@ class MonotoneGrid:
             return left
         right = far[j] + along_y * (far[j + 1] - far[j])
         return left + along_x * (right - left)
+
+
+def _between(values: list[list[float]]) -> list[list[float]]:
+    """Put every value midway between the largest of those with smaller coordinates and the least of those with larger.
+
+    Both bounds never fall, so their middle does not; a value that contradicts no other stays. Noise is as often too low
+    as too high: only raising what came after would take the worst of it for the truth.
+    """
+    raised = [row.copy() for row in values]
+    _never_fall(raised)
+    mirrored = [[-value for value in reversed(row)] for row in reversed(values)]
+    _never_fall(mirrored)
+    lowered = [[-value for value in reversed(row)] for row in reversed(mirrored)]
+    return [
+        [high if high == low else (high + low) / 2 for high, low in zip(*rows, strict=True)]
+        for rows in zip(raised, lowered, strict=True)
+    ]
 
 
 def _never_fall(values: list[list[float]]) -> None:

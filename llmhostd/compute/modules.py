@@ -7,10 +7,10 @@ chunk without a past; attention of decodes by what is left of a decode batch. b_
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from llmhostd.compute.interpolated import padded
 from llmhostd.compute.least_squares import fit
+from llmhostd.compute.padding import Padding
 from llmhostd.domain.profile import Profile
 
 LEAST_S = 1e-6
@@ -20,12 +20,12 @@ LEAST_S = 1e-6
 class Modules:
     """Fitted to the samples of a profile whose dense steps were measured."""
 
-    __slots__ = ("_dense_s", "_per_context_s", "_per_pair_s", "_per_request_s", "_start_s", "_token_step", "_tokens")
+    __slots__ = ("_dense_s", "_padded", "_per_context_s", "_per_pair_s", "_per_request_s", "_start_s", "_tokens")
 
     def __init__(self, profile: Profile) -> None:
-        self._token_step = profile.token_step
+        self._padded = Padding(profile).padded
         self._per_pair_s = _prefill_attention(profile)
-        self._tokens, self._dense_s = _dense(profile, self._per_pair_s)
+        self._tokens, self._dense_s = _dense(profile, self._per_pair_s, self._padded)
         rows, left_s, weights = [], [], []
         for one in profile.decode:
             rows.append((float(one.batch * one.context_tokens), float(one.batch), 1.0))
@@ -60,7 +60,7 @@ class Modules:
 
     def dense_s(self, tokens: int) -> float:
         """f_D: between measured counts of tokens on a line, beyond them on the last one."""
-        at = padded(tokens, self._token_step)
+        at = self._padded(tokens)
         axis, values = self._tokens, self._dense_s
         if at <= axis[0] or len(axis) == 1:
             return values[0]
@@ -81,10 +81,10 @@ def _prefill_attention(profile: Profile) -> float:
     return fit(rows, grown_s, [1.0 / one.seconds for one in after], least=(0.0,))[0]
 
 
-def _dense(profile: Profile, per_pair_s: float) -> tuple[Sequence[int], Sequence[float]]:
-    """f_D's measured points; never falling, and never nothing."""
-    measured = {one.chunk_tokens: one.seconds for one in profile.prefill if not one.past_tokens}
-    measured |= {one.tokens: one.seconds for one in profile.dense}
+def _dense(profile: Profile, per_pair_s: float, padded: Callable[[int], int]) -> tuple[Sequence[int], Sequence[float]]:
+    """f_D's measured points, by what was computed; never falling, and never nothing."""
+    measured = {padded(one.chunk_tokens): one.seconds for one in profile.prefill if not one.past_tokens}
+    measured |= {padded(one.tokens): one.seconds for one in profile.dense}
     tokens = sorted(measured)
     values: list[float] = []
     for count in tokens:

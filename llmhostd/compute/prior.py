@@ -69,6 +69,7 @@ def estimate(
         read_s = batch * context * shape.kv_bytes_per_token * speed.kv_byte_s
         return (step_s + batch * multiplies + read_s) * slower
 
+    padding = max((profile for _, profile in known), key=lambda one: (one.token_step, one.token_counts))
     grid = grid_for(shape)
     points = grid.points
     chunks = [(one.chunk_tokens, one.past_tokens) for one in points if isinstance(one, PrefillPoint)]
@@ -82,7 +83,8 @@ def estimate(
         first_run_s=slower * max(_grown(profile.first_run_s, other, shape) for other, profile in known),
         resident_bytes=max(_held(other, profile, shape) for other, profile in known),
         warm_bytes=max(profile.warm_bytes - other.adapter_bytes for other, profile in known) + shape.adapter_bytes,
-        token_step=max(profile.token_step for _, profile in known),
+        token_step=padding.token_step,
+        token_counts=padding.token_counts,
         measured=False,
     )
 

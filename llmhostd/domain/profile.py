@@ -66,7 +66,9 @@ class Profile(Word):
     """What a resident instance holds beside its KV (mapped checkpoint pages not counted twice)."""
     warm_bytes: int
     token_step: int = 1
-    """Iterations of more tokens than this take as long as those of the next multiple of it."""
+    """Iterations of more tokens than this take as long as those of the next multiple of it..."""
+    token_counts: tuple[int, ...] = ()
+    """...and those of fewer as long as those of the next of these counts; none: every count takes its own time."""
     prefill_correction: float = 1.0
     """Learned online: observed / predicted."""
     decode_correction: float = 1.0

@@ -111,6 +111,8 @@ class EngineInstance(Protocol):
     """Tokens per KV block."""
     token_step: int
     """Larger iterations are computed as if they had a multiple of this many tokens; 1: as they are."""
+    token_counts: tuple[int, ...]
+    """Smaller ones as if they had the next of these counts; none: as they are."""
     kv_bytes_per_block: int
     kv_blocks: int
     """Blocks that exist now; block ids are 0 <= id < kv_blocks."""

@@ -138,6 +138,7 @@ class Hosted:
             resident_bytes=self.running.instance.held_bytes(),
             warm_bytes=self.warm_bytes,
             token_step=self.running.instance.token_step,
+            token_counts=self.running.instance.token_counts,
             dense=measurement.dense if measurement.complete else (),
             checks=tuple(measurement.checks),
         )

@@ -15,7 +15,7 @@ from llmhostd.loader.adapter import AdapterWeights
 from llmhostd.loader.safetensors import Checkpoint
 from llmhostd_openvino.footprint import Footprint
 from llmhostd_openvino.packer import Packer
-from llmhostd_openvino.padding import TOKEN_STEP, pad
+from llmhostd_openvino.padding import SMALL_COUNTS, TOKEN_STEP, pad
 from llmhostd_openvino.paged_attention import BLOCK_TOKENS
 from llmhostd_openvino.part import Part, first_line
 
@@ -27,6 +27,7 @@ class OpenVinoInstance:
 
     block_tokens = BLOCK_TOKENS
     token_step = TOKEN_STEP
+    token_counts = SMALL_COUNTS
 
     def __init__(
         self,

@@ -14,14 +14,15 @@ from llmhostd.engines.interface import Iteration
 
 TOKEN_STEP = 32
 """Larger counts are rounded up to multiples of this, the tokens of one KV block: padding never needs a second one."""
-_SMALL = (1, 2, 3, 4, 6, 8, 12, 16, 24, TOKEN_STEP)
+SMALL_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, TOKEN_STEP)
+"""Smaller ones are rounded up to the next of these."""
 
 
 def padded_count(count: int) -> int:
     """Return what `count` tokens, or rows of logits, are rounded up to."""
     if count > TOKEN_STEP:
         return -(-count // TOKEN_STEP) * TOKEN_STEP
-    return next((size for size in _SMALL if size >= count), 0)
+    return next((size for size in SMALL_COUNTS if size >= count), 0)
 
 
 def pad(iteration: Iteration, scratch_block: int) -> Iteration:

@@ -31,7 +31,7 @@ class ProfiledInstance:
         self.shape = shape
         self.stages = LoadStages()
         self.block_tokens = node.block_tokens
-        self.token_step = profile.token_step
+        self.token_step, self.token_counts = profile.token_step, profile.token_counts
         layers = shape.architecture.layers
         self._part = (modules.end - modules.first) / layers
         self.kv_bytes_per_block = max(round(node.block_tokens * shape.kv_bytes_per_token * self._part), 1)

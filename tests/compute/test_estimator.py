@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmhostd.compute.estimator import IterationKind, ProfiledEstimator, RoughEstimator
+from llmhostd.compute.interpolation import MonotoneGrid
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.ids import HardwareKey, ShapeKey
 from llmhostd.domain.profile import DecodeSample, PrefillSample, Profile
@@ -162,3 +163,25 @@ def test_the_rough_guess_grows_with_the_model_and_the_load():
     step = small.iteration_s(prefill=(), decode_batch=1, decode_context=100)
     assert 0 < step < small.iteration_s(prefill=((100, 0),), decode_batch=1, decode_context=100)
     assert step < large.iteration_s(prefill=(), decode_batch=1, decode_context=100)
+
+
+grids = st.lists(st.lists(st.floats(0.001, 2.0), min_size=4, max_size=4), min_size=3, max_size=3)
+
+
+@given(grids)
+def test_a_grid_that_falls_is_put_between_what_it_says_before_and_after(rows):
+    points = {(x, y): rows[x - 1][y] for x in (1, 2, 3) for y in range(4)}
+    grid = MonotoneGrid(points)
+    for (x, y), seconds in points.items():
+        before = max(s for (a, b), s in points.items() if a <= x and b <= y)
+        after = min(s for (a, b), s in points.items() if a >= x and b >= y)
+        assert grid.at(x, y) == pytest.approx((before + after) / 2)
+        assert before >= seconds >= after
+        assert all(grid.at(x, y) <= grid.at(a, b) * (1 + 1e-12) for a, b in points if a >= x and b >= y)
+
+
+def test_one_sample_that_came_out_too_high_is_not_taken_for_all_after_it():
+    steady = {(x, y): 0.010 + 0.001 * x + 0.0001 * y for x in (1, 2, 4, 8) for y in range(5)}
+    grid = MonotoneGrid(steady | {(1, 1): 0.020})
+    assert grid.at(8, 0) == steady[8, 0]
+    assert grid.at(2, 2) == pytest.approx((0.020 + steady[2, 2]) / 2)

@@ -11,6 +11,7 @@ from llmhostd.compute.interpolated import Interpolated
 from llmhostd.compute.least_squares import fit
 from llmhostd.compute.model_choice import CHECKS, check_loads, choose
 from llmhostd.compute.modules import Modules
+from llmhostd.compute.padding import Padding
 from llmhostd.compute.profile_grid import DecodePoint, PrefillPoint, grid_for
 from llmhostd.domain.ids import HardwareKey
 from llmhostd.domain.profile import DecodeSample, LatencyModel, PrefillSample, Profile
@@ -76,6 +77,42 @@ def test_steps_make_modules_the_better_model():
     asked = {"prefill": ((200, 500),), "decode_batch": 4, "decode_context": 300}
     expected = Modules(profile).seconds(((200, 500),), 4, 300)
     assert ProfiledEstimator(profile).iteration_s(**asked) == pytest.approx(expected)
+
+
+COUNTS = (1, 2, 4, 6, 8, 12, 16, 24, 32)
+
+
+class RoundingMachine(Machine):
+    """Computes a few tokens more than it is asked for."""
+
+    def dense_s(self, tokens):
+        if tokens > COUNTS[-1]:
+            return super().dense_s(-(-tokens // COUNTS[-1]) * COUNTS[-1])
+        return 0.01 + 0.001 * min(count for count in COUNTS if count >= tokens)
+
+
+@pytest.mark.parametrize("model", [Interpolated, Modules])
+def test_counts_that_an_engine_rounds_up_take_what_it_computes(model):
+    machine = RoundingMachine(tile=32, tile_s=0.032)
+    profile = msgspec.structs.replace(measured(machine.seconds), token_step=32, token_counts=COUNTS)
+    told, untold = model(profile), model(msgspec.structs.replace(profile, token_counts=()))
+    off, off_untold = [], []
+    for batch in range(1, 33):
+        for context in (64, 300, 3000):
+            took_s = machine.seconds((), batch, context)
+            off.append(abs(told.seconds((), batch, context) / took_s - 1))
+            off_untold.append(abs(untold.seconds((), batch, context) / took_s - 1))
+    assert max(off) < 0.04
+    assert max(off_untold) > 0.08
+    assert sum(off) < 0.5 * sum(off_untold)
+
+
+@given(st.integers(0, 300), st.sets(st.integers(1, 40)), st.integers(1, 64))
+def test_rounding_up_never_falls_and_rounds_no_count_twice(tokens, counts, step):
+    profile = msgspec.structs.replace(measured(Machine().seconds), token_step=step, token_counts=tuple(counts))
+    padded = Padding(profile).padded
+    assert tokens <= padded(tokens) <= padded(tokens + 1)
+    assert padded(padded(tokens)) == padded(tokens)
 
 
 def test_what_no_line_describes_is_interpolated():

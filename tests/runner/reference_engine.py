@@ -69,6 +69,7 @@ class ReferenceInstance:
         self.settled = True
         self.block_tokens = BLOCK_TOKENS
         self.token_step = 1
+        self.token_counts = ()
         self.kv_bytes_per_block = BLOCK_TOKENS * KV_BYTES_PER_TOKEN
         self.kv_blocks = 0
         self.wanted = wanted
