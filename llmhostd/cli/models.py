@@ -20,7 +20,7 @@ from llmhostd.domain.errors import CallerError, OperatorError
 from llmhostd.domain.model import ComputePrecision, KvPrecision, WeightFormat
 from llmhostd.domain.snapshot import ModelSnapshot
 from llmhostd.loader import hub
-from llmhostd.loader.adapter import is_adapter
+from llmhostd.loader.adapter import is_adapter, verify_adapter
 from llmhostd.loader.adapter_copy import copy_adapter, is_adapter_copy
 from llmhostd.loader.convert import convert, is_copy_of
 from llmhostd.loader.progress import drawn_progress
@@ -172,18 +172,22 @@ def rm(place: Place, /, name: str, keep_files: bool) -> None:
 @click.pass_obj
 def verify(place: Place, /, names: tuple[str, ...]) -> None:
     """Read the weights of models (all by default) and hold them against their checksums."""
-    known = {str(one.name): Path(one.path) for one in registered(place)}
+    known = {str(one.name): one for one in registered(place)}
     for name in names:
         if name not in known:
             raise unknown_model(name, known)
-    stores = {name: path for name, path in known.items() if (name in names if names else is_store(path))}
+    sure = {name: one for name, one in known.items() if name in names or one.adapter or is_store(Path(one.path))}
+    chosen = {name: one for name, one in sure.items() if name in names or not names}
     with drawn_progress() as draw:
-        for name, path in stores.items():
-            verify_store(path, partial(draw, name))
-    for name in stores:
+        for name, one in chosen.items():
+            if one.adapter:
+                verify_adapter(Path(one.path), one.shape.architecture, one.adapter.identity)
+            else:
+                verify_store(Path(one.path), partial(draw, name))
+    for name in chosen:
         click.echo(f"{name} is whole")
-    if not names and len(stores) < len(known):
-        click.echo(f"{len(known) - len(stores)} models are served as they came and have no checksums", err=True)
+    if not names and len(chosen) < len(known):
+        click.echo(f"{len(known) - len(chosen)} models are served as they came and have no checksums", err=True)
 
 
 def _asks(action: str, sentence: str, done: str) -> None:

@@ -97,7 +97,8 @@ class Submission:
 
     async def _encode(self, ask: Ask) -> _Encoded:
         encoding = self._texts.encode(ask.model, self._models.text_of(ask.model), ask.prompts)
-        (tokenizer, prompts), _ = await asyncio.gather(encoding, self._whereabouts.look(ask.model))
+        weights_of = self._models.spec(ask.model).served_by
+        (tokenizer, prompts), _ = await asyncio.gather(encoding, self._whereabouts.look(weights_of))
         spec = self._models.spec(ask.model)  # looked up now: it may have been removed while its prompt was encoded
         lengths = [_most_tokens(ask, spec, prompt) for prompt in prompts]
         _check_bias(ask, spec)

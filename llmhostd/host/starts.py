@@ -92,7 +92,8 @@ class Starts:
         mine = [self._here_s(one, now) for one in self._fleet.instances_of(model.spec.name)]
         if mine:
             return min(mine)
-        shape, lies = model.spec.shape, model.lies or _on_disk(model.spec.shape)
+        shape, base = model.spec.shape, self._fleet.models.get(model.spec.served_by, model)
+        lies = base.lies or _on_disk(shape)
         keys = ((crowd, self._fleet.nodes[node_id].spec.hardware_key) for node_id, crowd in crowds.items())
         plans = (self._plan(shape, (model.shape_key, key), lies, crowd) for crowd, key in keys)
         return min((plan.start_s for plan in plans), default=None)

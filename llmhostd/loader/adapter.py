@@ -94,6 +94,14 @@ def open_adapter(path: Path, base: Architecture) -> AdapterWeights:
     return AdapterWeights(path, adapter, tensors, map_file(file))
 
 
+def verify_adapter(path: Path, base: Architecture, identity: str) -> AdapterWeights:
+    """Open an adapter that must be the one that was added. Raises CheckpointError for another in its place, too."""
+    weights = open_adapter(path, base)
+    if weights.identity != identity:
+        raise CheckpointError(f"{path}: its files changed since it was added; add it again")
+    return weights
+
+
 def _is_finite(values: Factor, dtype: str) -> bool:
     if dtype == "BF16":
         return bool(((values & _BF16_EXPONENT) != _BF16_EXPONENT).all())

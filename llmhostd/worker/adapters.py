@@ -13,7 +13,7 @@ from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.ids import RequestId
 from llmhostd.domain.model import Architecture
 from llmhostd.engines.frames import AdapterFile, StageFrame, SubmitFrame
-from llmhostd.loader.adapter import AdapterWeights, open_adapter
+from llmhostd.loader.adapter import AdapterWeights, verify_adapter
 from llmhostd.worker.loads import explain
 
 _Opened = tuple[AdapterFile, AdapterWeights | str]
@@ -72,11 +72,8 @@ class Adapters:
 
 def _opened(file: AdapterFile, base: Architecture) -> AdapterWeights | str:
     try:
-        weights = open_adapter(Path(file.path), base)
+        return verify_adapter(Path(file.path), base, file.identity)
     except CheckpointError as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - a broken adapter is one request's trouble, not the worker's
         return explain(error)
-    if weights.identity != file.identity:
-        return f"{file.path}: its files changed since it was added; add it again"
-    return weights

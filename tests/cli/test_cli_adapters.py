@@ -35,6 +35,15 @@ def test_add_list_and_remove(tmp_path: Path, tiny_models_dir: Path) -> None:
     rows = [row.split() for row in llmhostd(*state, "models", "list").stdout.splitlines()]
     assert [row[:1] + row[4:6] for row in rows[1:]] == [["poet", "on", "tiny-llama"], ["tiny-llama", "f32", "449"]]
 
+    assert llmhostd(*state, "models", "verify").stdout == "poet is whole\ntiny-llama is whole\n"
+    weights = Path(model.path) / "adapter_model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-2] ^= 1
+    weights.write_bytes(content)
+    assert refused(*state, "models", "verify", "poet", status=1) == (
+        f"{model.path}: its files changed since it was added; add it again"
+    )
+
     said = refused(*state, "models", "rm", "tiny-llama", status=2)
     assert said == "tiny-llama is the base of poet: remove them first"
     gone = llmhostd(*state, "models", "rm", "poet")
