@@ -93,7 +93,8 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
         workers[node_id].send(message)
 
     loop = HostLoop(mind, requests, feed, Executor(models, requests, send, records.keep_start))
-    reports = Reports(mind, loop, records, measurements)
+    whereabouts = Whereabouts(models, loop)
+    reports = Reports(mind, loop, records, measurements, whereabouts)
     for spec in nodes:
         start = StartFrame(
             spec=spec,
@@ -107,7 +108,6 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
     returned = Return(note.last, load_again=config.daemon.load_again)
     placements = Placements(mind, records, note, config.daemon.placement_flush_s)
     shelf = Shelf(records, config.flex)
-    whereabouts = Whereabouts(models, loop)
     submission = Submission(models, texts, whereabouts, requests, loop, shelf, config.http.max_live_requests)
     service = Daemon(
         nodes=nodes, mind=mind, loop=loop, models=models, records=records, texts=texts, feed=feed, tally=tally,

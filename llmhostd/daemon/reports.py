@@ -8,6 +8,7 @@ from llmhostd.daemon.loop import HostLoop
 from llmhostd.daemon.measurements import Measurements
 from llmhostd.daemon.mind import Mind
 from llmhostd.daemon.records import Records
+from llmhostd.daemon.whereabouts import Whereabouts
 from llmhostd.domain.reports import NodeDown, NodeReport, NodeUp, ProfileMeasured, ProfileProgressed
 
 log = logging.getLogger(__name__)
@@ -16,7 +17,10 @@ log = logging.getLogger(__name__)
 class Reports:
     """Hears workers for the host loop."""
 
-    def __init__(self, mind: Mind, loop: HostLoop, records: Records, measurements: Measurements) -> None:
+    def __init__(
+        self, mind: Mind, loop: HostLoop, records: Records, measurements: Measurements, whereabouts: Whereabouts
+    ) -> None:
+        self._whereabouts = whereabouts
         self._mind = mind
         self._loop = loop
         self._records = records
@@ -30,6 +34,7 @@ class Reports:
             self._loop.hear(report)
         except Exception:
             log.exception("unexpected error while hearing %s", type(report).__name__)
+        self._whereabouts.heard(report)
         if isinstance(report, ProfileMeasured) and report.profile.measured:
             self._measurements.keep(report.profile)
             self._records.keep_profile(report.profile)

@@ -53,7 +53,7 @@ class ModelSnapshot(Word):
     base: str = ""
     """Of an adapter: the model whose weights it shares; `parameters` and `weight_bytes` are then its own."""
     estimated_start_s: float | None = None
-    """How long it would take from now until it can answer, on the node where that is soonest; None: no node is up."""
+    """How long it would take from now until it can answer at its usual pace, where that is soonest; None: nowhere."""
     last_start_s: float | None = None
     """What its last start took; None: nobody saw one."""
     memory_bytes: int | None = None
@@ -121,7 +121,7 @@ class InstanceSnapshot(Word):
     idle_s: float
     """Seconds since it last computed."""
     estimated_start_s: float | None = None
-    """What was foretold of its start when it was ordered: queue, load and, if somebody waited, packing."""
+    """What was foretold of its start when it was ordered: queue, load and, if somebody waited, its first iteration."""
     start_s: float | None = None
     """The truth; None: it is not over."""
 

@@ -38,7 +38,7 @@ class TierBytes(Word):
 
 
 class StartSeen(Word):
-    """One start, from the decision to load until its weights were packed. Seconds."""
+    """One start, from the decision to load until the first iteration was over, if somebody waited. Seconds."""
 
     model: ModelName
     node_id: NodeId
@@ -59,15 +59,17 @@ class StartSeen(Word):
     """Whether others computed on the node for a good part of its load."""
     pack_s: float | None = None
     """What its first iteration took beyond its own work; None: nobody waited for one."""
+    first_s: float | None = None
+    """From warm until its first iteration was over: packing, its own work, and waits for neighbours' iterations."""
     packed_beside: bool = False
     """Whether another one loaded meanwhile."""
     estimated_s: float | None = None
-    """What was foretold for queue, load and, if somebody waited, packing; None: it was no start, but a rest's end."""
+    """What was foretold for queue, load and, if somebody waited, the first iteration; None: it was a rest's end."""
 
     @property
     def start_s(self) -> float:
         """What `estimated_s` foretold."""
-        return self.queue_s + self.load_s + (self.pack_s or 0.0)
+        return self.queue_s + self.load_s + (self.first_s or 0.0)
 
     @property
     def error(self) -> float | None:

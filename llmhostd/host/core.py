@@ -188,7 +188,7 @@ class HostMind:
         if event.state is ModelState.COLD:
             return self.recovery.gone(instance, now)
         mirror.weigh(instance, event)
-        actions = [*self.starts.loaded(instance, event, now), *self.starts.packed(instance, event)]
+        actions = [*self.starts.loaded(instance, event, now), *self.starts.packed(instance, event, now)]
         self.residency.reported(instance, event.state, now)
         return actions + self.residency.settle(instance, now, f"{instance.id} reported its size")
 

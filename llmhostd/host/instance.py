@@ -31,12 +31,16 @@ class Start:
     """When its turn came; None: others load before it."""
     computed_s: float = 0.0
     """For how long others computed on its node since then."""
+    first_s: float = 0.0
+    """What its first iteration is taken to need for its own work, by what was asked of it when it was ordered."""
     own_s: float = 0.0
-    """What its first iteration was to take for its own work."""
+    """The same as its node foretold it when it began."""
+    ready_s: float | None = None
+    """When it was warm; None: it is not yet."""
     seen: StartSeen | None = None
     """How its load went, while somebody waits for what follows."""
     foretold_s: float = 0.0
-    """What of the plan `took_s` can be held against: packing is no part of it where nobody waited."""
+    """What `took_s` can be held against: the first iteration is no part of it where nobody waited."""
     took_s: float | None = None
     """The truth; None: it is not over."""
 

@@ -258,6 +258,7 @@ class Residency:
     def _load(self, instance: Instance, now: float) -> HostAction:
         instance.move(ModelState.LOADING)
         self._starts.follow(self._fleet.node_of(instance), now)
+        self._starts.asked_of(instance)
         profile = self._fleet.profile_of(instance)
         wait_s = instance.load.ready_at_s - now
         measured = self._fleet.measured(instance)

@@ -73,6 +73,16 @@ class Starts:
         instance.start = Start(now, plan, self._lies(instance), foretold_s=plan.start_s)
         instance.load.ready_at_s, instance.load.first_run_s = now + plan.warm_s, plan.pack_s
 
+    def asked_of(self, instance: Instance) -> None:
+        """Foretell the first iteration of an instance that is loaded now: those who wait for it are known."""
+        if instance.start is None:
+            return
+        waiting = tuple((one.pending_tokens, one.computed_tokens) for one in instance.load.requests.values())
+        if waiting and self._fleet.profile_of(instance) is not None:
+            estimator = instance.load.estimator
+            instance.start.first_s = estimator.iteration_s(prefill=waiting, decode_batch=0, decode_context=0)
+        instance.start.foretold_s = instance.start.plan.start_s + instance.start.first_s
+
     def follow(self, node: NodeRecord, now: float) -> None:
         """Note whose turn it is on a node, and when each of those that wait will be loaded."""
         queue = self._queue(node)
@@ -128,6 +138,7 @@ class Starts:
         seen = replace(_nothing_of(instance), came_from=lay, read_s=stages.read_s, load_s=event.took_s, beside=beside)
         if start is None or instance.resting:
             return self._ended(instance, seen, f"built again in {event.took_s:.2f} s")
+        start.ready_s = now
         seen = replace(seen, queue_s=max(now - start.ordered_s - event.took_s, 0.0))
         if instance.load.requests and self._fleet.profile_of(instance) is not None:
             start.seen = seen
@@ -142,7 +153,7 @@ class Starts:
         if instance is not None and instance.start is not None and instance.state is ModelState.WARM:
             instance.start.own_s = max(event.predicted_s - instance.load.first_run_s, 0.0)
 
-    def packed(self, instance: Instance, event: InstanceReported) -> list[HostAction]:
+    def packed(self, instance: Instance, event: InstanceReported, now: float) -> list[HostAction]:
         """Hear that an instance became resident."""
         start = instance.start
         if event.state is not ModelState.RESIDENT or start is None or not event.first_run_s:
@@ -153,9 +164,9 @@ class Starts:
         if seen is None:
             packed = replace(_nothing_of(instance), pack_s=pack_s, packed_beside=beside)
             return self._ended(instance, packed, f"packed in {pack_s:.2f} s")
-        return self._started(
-            instance, start, replace(seen, pack_s=pack_s, packed_beside=beside, estimated_s=start.plan.start_s)
-        )
+        first_s = max(now - (start.ready_s or now), event.first_run_s)
+        seen = replace(seen, pack_s=pack_s, packed_beside=beside, first_s=first_s)
+        return self._started(instance, start, replace(seen, estimated_s=start.plan.start_s + start.first_s))
 
     def located(self, event: WeightsLocated, now: float) -> list[HostAction]:  # noqa: ARG002 - as other answers
         """Know where a model's weights lie now."""
@@ -198,7 +209,8 @@ class Starts:
         foretold_s = seen.estimated_s or 0.0
         start.took_s, start.foretold_s = seen.start_s, foretold_s
         self._fleet.models[instance.model].last_start_s = seen.start_s
-        because = f"started in {seen.start_s:.2f} s; {foretold_s:.2f} s were foretold ({start.plan.because})"
+        first = f", first iteration {start.first_s:.2f}" if seen.first_s is not None else ""
+        because = f"started in {seen.start_s:.2f} s; {foretold_s:.2f} s were foretold ({start.plan.because}{first})"
         return self._ended(instance, seen, because)
 
     def _ended(self, instance: Instance, seen: StartSeen, because: str) -> list[HostAction]:
