@@ -81,10 +81,15 @@ _RANK_STEP = 8
 """Slots have a multiple of this as their rank."""
 
 
-def room_for(adapters: Sequence[LowRankAdapter], base: ModelShape, slots: int) -> AdapterSlots | None:
-    """Say what room a base needs for its adapters: so many slots, each for any of them; None when it has none."""
+def room_for(adapters: Sequence[LowRankAdapter], base: ModelShape, most_slots: int) -> AdapterSlots | None:
+    """Say what room a base needs for its adapters; None when it has none.
+
+    A slot for each, each for any of them; their number a power of two, so that not every new one is another shape.
+    Iterations compute all slots, used or not.
+    """
     if not adapters:
         return None
+    slots = min(1 << (len(adapters) - 1).bit_length(), most_slots)
     rank = -(-max(one.rank for one in adapters) // _RANK_STEP) * _RANK_STEP
     modules = tuple(name for name in linear_names() if any(name in one.modules for one in adapters))
     shapes = linear_shapes(base.architecture)

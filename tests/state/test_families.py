@@ -67,7 +67,7 @@ def test_a_base_has_room_for_the_largest_of_its_adapters_and_all_that_they_updat
     made = specs(adapter("a", "ant", rank=9), model("ant"), adapter("b", "ant", modules=(UP,)), model("bee"))
     room = made["ant"].shape.adapters
     assert room is not None
-    assert (room.slots, room.rank, room.modules) == (4, 16, tuple(one for one in linear_names() if one in (Q, UP)))
+    assert (room.slots, room.rank, room.modules) == (2, 16, tuple(one for one in linear_names() if one in (Q, UP)))
     # A and B of both linear layers in three layers, in f32.
     assert room.slot_bytes == 3 * 16 * ((64 + 64) + (64 + 128)) * 4
     assert made["a"].shape == made["b"].shape == made["ant"].shape
@@ -75,6 +75,9 @@ def test_a_base_has_room_for_the_largest_of_its_adapters_and_all_that_they_updat
     assert list(made) == ["ant", "bee", "a", "b"]
     assert made["ant"].shape.key != alone.shape.key
     assert made["ant"].shape.without_room() == alone.shape
+    many = [adapter(f"a{number}", "ant") for number in range(9)]
+    slots = [specs(model("ant"), *many[:count], slots=6)["ant"].shape.adapters.slots for count in range(1, 10)]
+    assert slots == [1, 2, 4, 4, 6, 6, 6, 6, 6]
     other = specs(model("ant"), adapter("b", "ant", modules=(UP,)))["ant"]
     assert other.shape.key != made["ant"].shape.key
     half = specs(model("ant"), adapter("a", "ant"), compute="bf16")["ant"].shape.adapters
