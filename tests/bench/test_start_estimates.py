@@ -92,6 +92,6 @@ def line(one: StartSeen) -> str:
     return (
         f"{one.came_from.disk_bytes / 1e6:4.0f} MB from disk, {one.came_from.memory_bytes / 1e6:4.0f} from memory: "
         f"queue {one.queue_s:.2f}, read {one.read_s:.2f}, load {one.load_s:.2f}{' beside' if one.beside else ''}, "
-        f"pack {one.pack_s:.2f}{' beside' if one.packed_beside else ''}: {one.start_s:.2f} s, "
+        f"first iteration {one.first_s:.2f}, of it packing {one.pack_s:.2f}: {one.start_s:.2f} s, "
         f"foretold {one.estimated_s:.2f} s, off by {one.error:.1%}"
     )
