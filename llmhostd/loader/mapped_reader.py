@@ -7,6 +7,7 @@ it hastens this (measured by tests/bench/test_loading.py).
 """
 
 import ctypes
+import errno
 import mmap
 import resource
 import threading
@@ -77,7 +78,9 @@ class MappedReader:
         address = bytes_.ctypes.data
         for block in self._index.blocks:
             for place, (begin, end) in enumerate(block.chunks(self._index.chunk_bytes)):
-                _libc.madvise(ctypes.c_void_p(address + begin), ctypes.c_size_t(end - begin), _MADV_POPULATE_READ)
+                if not _populate(address + begin, end - begin):
+                    self._fail(CheckpointError(_unreadable(self._file, begin, end)))
+                    return
                 if checksum(bytes_[begin:end].data) != block.checksums[place]:
                     self._fail(CheckpointError(damage(self._file, block.name, place, begin, end)))
                     return
@@ -91,6 +94,16 @@ class MappedReader:
         with self._progress:
             self._damage = error
             self._progress.notify_all()
+
+
+def _populate(address: int, size: int) -> bool:
+    """Bring mapped bytes into memory. False: touching them would be a SIGBUS, which nobody survives."""
+    failed = _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _MADV_POPULATE_READ)
+    return not failed or ctypes.get_errno() != errno.EFAULT
+
+
+def _unreadable(file: Path, begin: int, end: int) -> str:
+    return f"{file}: bytes {begin} to {end} cannot be read: the file was cut short meanwhile, or its disk fails"
 
 
 def damage(file: Path, block: str, chunk: int, begin: int, end: int) -> str:

@@ -1,8 +1,8 @@
 """Who builds and destroys instances while the device computes?
 
-One thread builds, one job at a time: on CPUs a second builder slows the neighbours more than it hastens the load.
-Another destroys, so that memory which others wait for never waits for a load. Nothing here touches a runner; results
-wait until the device loop takes them.
+One thread builds, one job at a time: on CPUs a second builder slows the neighbours more than it hastens the load, and
+even one yields to whoever computes (`process.give_way`). Another destroys, so that memory which others wait for never
+waits for a load. Nothing here touches a runner; results wait until the device loop takes them.
 """
 
 import logging
@@ -17,6 +17,7 @@ from llmhostd.domain.errors import LlmhostdError
 from llmhostd.domain.ids import InstanceId
 from llmhostd.engines.crash_note import CrashNote
 from llmhostd.engines.interface import Engine, EngineInstance, LoadOptions
+from llmhostd.worker.process import give_way
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class Builder:
         return ended
 
     def _work(self, jobs: "queue.SimpleQueue[Job]") -> None:
+        give_way()
         while True:
             job = jobs.get()
             self._outcomes.put(job())

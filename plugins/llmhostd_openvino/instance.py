@@ -27,7 +27,7 @@ class OpenVinoInstance:
 
     block_tokens = BLOCK_TOKENS
     token_step = TOKEN_STEP
-    token_counts = SMALL_COUNTS
+    token_counts: tuple[int, ...] = SMALL_COUNTS
 
     def __init__(
         self,

@@ -6,9 +6,9 @@ priority takes half of a core from it.
 
 import logging
 import os
-import queue
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from llmhostd_openvino.part import Part, first_line
 
@@ -21,16 +21,13 @@ class Packer:
     """Makes parts' packed graphs."""
 
     def __init__(self) -> None:
-        self._wanted: queue.SimpleQueue[Sequence[Part]] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        # An executor, because a process that ends waits for its thread: one that ends within native code takes it down.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="packer", initializer=_yield_to_others)
 
     def pack_soon(self, parts: Sequence[Part]) -> None:
         """Make them in the background, the first of them first; each is taken when it is there."""
         if any(part.packs_later for part in parts):
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="packer", daemon=True)
-                self._thread.start()
-            self._wanted.put(parts)
+            self._thread.submit(self.pack, parts)
 
     def pack(self, parts: Sequence[Part]) -> None:
         """Make those now that are not there. One that cannot be packed stays as it is, and the log says why."""
@@ -42,7 +39,6 @@ class Packer:
                 log.warning("layers %d to %d compute unpacked: %s", layers.first, layers.end, first_line(error))
                 part.stay_unpacked()
 
-    def _work(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-        while True:
-            self.pack(self._wanted.get())
+
+def _yield_to_others() -> None:
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

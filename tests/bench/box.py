@@ -18,6 +18,7 @@ from llmhostd.demo.corpus import library_text, reference_text
 from llmhostd.demo.noise import make_checkpoint, noise_architecture
 from llmhostd.demo.vocabulary import train_tokenizer
 from llmhostd.domain.model import WeightFormat
+from llmhostd.loader.convert import convert
 
 CACHE = Path(__file__).resolve().parents[2] / ".bench"
 """Checkpoints are made once and kept; `make clean` removes them."""
@@ -43,6 +44,15 @@ def checkpoints(count: int, weights: WeightFormat = WeightFormat.BF16, **sizes: 
     return made
 
 
+def store(**sizes: int) -> Path:
+    """A seeded checkpoint that was converted for loading, as `models add` does."""
+    (source,) = checkpoints(1, **sizes)
+    made = CACHE / f"{source.name}-store"
+    if not made.exists():
+        convert(source, made)
+    return made
+
+
 class Box:
     """One daemon under measurement."""
 
@@ -53,6 +63,10 @@ class Box:
     def get(self, path: str) -> Any:
         """JSON of one admin page."""
         return httpx.get(self.url + path, timeout=60).raise_for_status().json()
+
+    def ask(self, path: str) -> None:
+        """Ask for something on an admin page."""
+        httpx.post(self.url + path, timeout=60).raise_for_status()
 
     def worker_pids(self) -> list[int]:
         """Process ids of the workers."""

@@ -1,17 +1,16 @@
 """At what share of the disk's speed do checkpoints come? (ServerlessLLM figs. 6 and 7.) Cold page cache, paired."""
 
 import os
-import re
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from box import CACHE, checkpoints
+from box import checkpoints, store
 from contender_loading import WAYS
+from first_token import dd_s, evict
 
-from llmhostd.loader.convert import convert
 from llmhostd.loader.store_index import DATA_FILE
 
 ROUNDS = int(os.environ.get("LLMHOSTD_BENCH_ROUNDS", "5"))
@@ -21,34 +20,14 @@ LARGE = {"layers": 22, "hidden": 2048, "heads": 32, "kv_heads": 4, "intermediate
 HERE = Path(__file__).parent
 
 
-def evict(*files: Path) -> None:
-    """Drop files from the page cache."""
-    for file in files:
-        descriptor = os.open(file, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(descriptor)
-
-
-def dd_s(file: Path, block: str) -> float:
-    """Seconds that dd takes past the page cache."""
-    command = ["dd", f"if={file}", "of=/dev/null", f"bs={block}", "iflag=direct"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | {"LC_ALL": "C"})
-    found = re.search(r"([0-9.e-]+) s,", done.stderr)
-    assert found, done.stderr
-    return float(found[1])
-
-
 def printed_s(*command: str) -> float:
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def test_reading(capsys: pytest.CaptureFixture[str]) -> None:
     (source,) = checkpoints(1, **LARGE)
-    store = CACHE / f"{source.name}-store"
-    if not store.exists():
-        convert(source, store)
-    data, plain, pickled = store / DATA_FILE, source / "model.safetensors", source / "model.pt"
+    made = store(**LARGE)
+    data, plain, pickled = made / DATA_FILE, source / "model.safetensors", source / "model.pt"
     if PEER and not pickled.exists():
         subprocess.run([PEER, str(HERE / "contender_files.py"), "make-torch", str(plain)], check=True)
     seconds: dict[str, list[float]] = {}
@@ -57,7 +36,7 @@ def test_reading(capsys: pytest.CaptureFixture[str]) -> None:
             seconds.setdefault("dd", []).append(dd_s(data, block))
         for way in WAYS:
             evict(data)
-            took_s = printed_s(sys.executable, str(HERE / "contender_loading.py"), way, str(store))
+            took_s = printed_s(sys.executable, str(HERE / "contender_loading.py"), way, str(made))
             seconds.setdefault(way, []).append(took_s)
         for how, file in (("safetensors", plain), ("torch", pickled)) if PEER else ():
             evict(file)
