@@ -34,8 +34,8 @@ from llmhostd.host.budget import BudgetPolicy
 from llmhostd.host.hope import HopePolicy
 from llmhostd.host.keep_alive import KeepAlivePolicy
 from llmhostd.host.offers import RoutingPolicy
-from llmhostd.host.precedence import PrecedencePolicy
 from llmhostd.host.policies import HostPolicies
+from llmhostd.host.precedence import PrecedencePolicy
 from llmhostd.host.recovery import RecoveryPolicy
 from llmhostd.host.refusal import RefusalPolicy
 from llmhostd.host.residency import ResidencyPolicy

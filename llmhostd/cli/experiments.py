@@ -66,6 +66,7 @@ def experiment_options(command: Any) -> Any:
                      show_default=True),
         click.option("--without", type=click.Choice([str(each) for each in Ablation]), multiple=True,
                      help="An ablation; may be given several times."),
+        click.option("--disaggregated", is_flag=True, help="Prefill and decode have instances of their own."),
         click.option("--mix", type=MixOption(), help="Models of several sizes in proportion."),
         click.option("--seeds", type=click.IntRange(min=1), default=1, help="Run so many seeds and give confidence "
                      "intervals.", show_default=True),

@@ -65,7 +65,7 @@ def simulate(
     rate: float, burst: tuple[float, float] | None, duration: float | None, requests: int | None, zipf: float,
     input_tokens: Lengths, output_tokens: Lengths, best_effort: float, noise: float, death_every: float, seed: int,
     as_json: bool, profiles: Path | None, cluster: str, policy: str, without: tuple[str, ...],
-    mix: tuple[tuple[str, int], ...] | None, seeds: int, assume: tuple[tuple[str, str], ...],
+    disaggregated: bool, mix: tuple[tuple[str, int], ...] | None, seeds: int, assume: tuple[tuple[str, str], ...],
 ) -> None:  # fmt: skip
     """Replay a trace through the same decisions without hardware.
 
@@ -76,7 +76,7 @@ def simulate(
             said = run_experiment(
                 trace=trace, profiles=profiles, sizes=sizes, models=models, seeds=seeds, as_json=as_json,
                 assumed=assume, cluster=cluster, policy=policy, without=tuple(Ablation(each) for each in without),
-                mix=mix or (), noise=noise, seed=seed,
+                disaggregated=disaggregated, mix=mix or (), noise=noise, seed=seed,
             )  # fmt: skip
         click.echo(said)
         return

@@ -103,7 +103,11 @@ class RequestLoad:
         first_s = self.shape.first_token_s if self.first_token_s is None else self.first_token_s
         last_s = self.shape.last_token_s if self.last_token_s is None else self.last_token_s
         return msgspec.structs.replace(
-            self.shape, tokens_out=self.tokens_out, first_token_s=first_s, last_token_s=last_s
+            self.shape,
+            tokens_out=self.tokens_out,
+            first_token_s=first_s,
+            last_token_s=last_s,
+            given_tokens=min(self.shape.given_tokens, self.computed_tokens),
         )
 
     def said(self, tokens: int, at_s: float) -> None:

@@ -46,6 +46,9 @@ class RequestShape(Word):
     """When its last token came, if it moved here after that: the longest gap within a stream is counted from then."""
     adapter: str = ""
     """Identity of the adapter that it is computed with; empty: the base as it is."""
+    given_tokens: int = 0
+    """Context tokens whose keys and values come along from where they were computed (SLINFER §IX-G). Only simulated
+    requests bring any."""
 
     @property
     def context_tokens(self) -> int:

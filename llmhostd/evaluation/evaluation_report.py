@@ -13,6 +13,7 @@ from llmhostd.evaluation.drawing import as_svg, style, write, write_png
 from llmhostd.evaluation.outcomes import Outcomes, Section, duel
 from llmhostd.evaluation.parts import COUNTS, OURS, PAPERS, SIZES, Part, conversation
 from llmhostd.evaluation.points import Point
+from llmhostd.evaluation.section_apart import apart
 from llmhostd.evaluation.section_grid import grid, growth
 from llmhostd.evaluation.section_settings import ablations, cpu_nodes, keep_alive, nodes, seeds, watermark
 from llmhostd.evaluation.section_traffic import datasets, mixes, traces
@@ -21,8 +22,9 @@ from llmhostd.simulator.experiment import Experiment
 
 REPORT = "report.html"
 SECTIONS: dict[str, Callable[[Part, Outcomes], Section]] = {
-    "grid": grid, "growth": growth, "datasets": datasets, "traces": traces, "ablations": ablations, "mixed": mixes,
-    "nodes": nodes, "cpus": cpu_nodes, "keep-alive": keep_alive, "watermark": watermark, "seeds": seeds,
+    "grid": grid, "growth": growth, "apart": apart, "datasets": datasets, "traces": traces,
+    "ablations": ablations, "mixed": mixes, "nodes": nodes, "cpus": cpu_nodes, "keep-alive": keep_alive,
+    "watermark": watermark, "seeds": seeds,
 }  # fmt: skip
 """By the names of parts."""
 

@@ -75,6 +75,11 @@ def other_trace(trace: Path, policy: str) -> Experiment:
     return Experiment(trace=trace, profiles=PROFILES, policy=policy, size="7b")
 
 
+def in_stages(policy: str, models: int) -> Experiment:
+    """7B, with instances of their own for prefill and decode."""
+    return conversation(policy, "7b", models, disaggregated=True)
+
+
 def ablated(policy: str, ablation: Ablation | None) -> Experiment:
     """64 models of 7B, with one idea taken away."""
     return conversation(policy, "7b", 64, without=(ablation,) if ablation else ())
@@ -118,6 +123,9 @@ def parts(more_traces: Sequence[Path] = ()) -> dict[str, Part]:
              tuple(conversation(p, s, n) for s, n, p in product(SIZES, COUNTS, POLICIES))),
         Part("growth", "What growing a KV pool costs", "fig. 17",
              tuple(each for n, p in product(COUNTS, POLICIES) for each in (conversation(p, "7b", n), allocated(p, n)))),
+        Part("apart", "Prefill and decode apart", "Table III", tuple(
+            each for n, p in product(COUNTS, RIVALS) for each in (conversation(p, "7b", n), in_stages(p, n))
+        )),
         Part("datasets", "Length patterns", "fig. 35", tuple(dataset(d, p) for d, p in product(DATASETS, RIVALS))),
         Part("traces", "Invocation patterns", "fig. 27", tuple(other_trace(t, p) for t, p in product(traces, RIVALS))),
         Part("ablations", "Each idea taken away", "fig. 23",

@@ -92,6 +92,7 @@ def slug(experiment: Experiment) -> str:
     digest = hashlib.blake2b(msgspec.json.encode(named, order="sorted"), digest_size=5).hexdigest()
     sizes = "+".join(f"{size}x{share}" for size, share in experiment.mix) or experiment.size
     without = "".join(f"-no-{each}" for each in experiment.without)
+    without += "-apart" if experiment.disaggregated else ""
     trace = experiment.trace.name.partition(".csv")[0]
     models = experiment.models or "all"
     return f"{experiment.policy}{without}-{sizes}-{models}-{trace}-{experiment.cluster}-{digest}".replace("/", "_")

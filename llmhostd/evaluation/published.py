@@ -53,6 +53,22 @@ REIMPLEMENTED: dict[Key, Figures] = {
     ("sllm+c", "7b", 128): Figures(slo_rate=0.68),
 }
 
+APART: dict[tuple[str, int, bool], Figures] = {
+    ("sllm+c+s", 32, False): Figures(slo_rate=0.99, gpus_used=2.0),
+    ("sllm+c+s", 32, True): Figures(slo_rate=0.93, gpus_used=3.0),
+    ("sllm+c+s", 64, False): Figures(slo_rate=0.93, gpus_used=3.6),
+    ("sllm+c+s", 64, True): Figures(slo_rate=0.70, gpus_used=3.9),
+    ("sllm+c+s", 128, False): Figures(slo_rate=0.65, gpus_used=4.0),
+    ("sllm+c+s", 128, True): Figures(slo_rate=0.35, gpus_used=4.0),
+    ("slinfer", 32, False): Figures(slo_rate=0.99, gpus_used=0.9),
+    ("slinfer", 32, True): Figures(slo_rate=0.99, gpus_used=1.0),
+    ("slinfer", 64, False): Figures(slo_rate=0.99, gpus_used=2.5),
+    ("slinfer", 64, True): Figures(slo_rate=0.98, gpus_used=2.9),
+    ("slinfer", 128, False): Figures(slo_rate=0.86, gpus_used=4.0),
+    ("slinfer", 128, True): Figures(slo_rate=0.69, gpus_used=4.0),
+}
+"""Table III, 7B: policy, models, whether prefill and decode are apart (§IX-G)."""
+
 IMPROVEMENT_AT_128: dict[str, tuple[float, float]] = {
     "sllm": (0.86, 1.54), "sllm+c": (0.47, 0.62), "sllm+c+s": (0.18, 0.70),
 }  # fmt: skip

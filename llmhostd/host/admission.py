@@ -56,7 +56,7 @@ class Admission:
         model = self._fleet.models[shape.model]
         if model.spec.adapter is not None:
             shape = msgspec.structs.replace(shape, adapter=model.spec.adapter.identity)
-        request = LiveRequest(RequestLoad(shape, tokens_out=shape.tokens_out, deadlines=self._deadlines))
+        request = LiveRequest(RequestLoad(shape, shape.given_tokens, shape.tokens_out, deadlines=self._deadlines))
         if self._routing.never_fits(model, request.load, now):
             return [too_large(shape)]
         if not request.load.latency_sensitive:

@@ -70,7 +70,7 @@ class Requests:
             return [events.ReturnRequest(request_id=request.id, because=f"{instance_id} {gone}", staged=staged)]
         one.rest_because = None
         one.load.requests[request.id] = RequestLoad(
-            request, tokens_out=request.tokens_out, deadlines=self.device.policy.deadlines, staged=staged
+            request, request.given_tokens, request.tokens_out, deadlines=self.device.policy.deadlines, staged=staged
         )
         self.where[request.id] = one.id
         self.device.agenda.touch(one.id)

@@ -39,7 +39,8 @@ class Callers:
     def submitted(self, action: SubmitRequest) -> None:
         """Note a cold start's grace, and a move. Raises StreamError when a move lost or doubled a token."""
         observation = self.observations[action.request.id]
-        observation.grace_s = action.request.grace_s
+        if not action.request.tokens_out:
+            observation.grace_s = action.request.grace_s
         observation.submissions += 1
         observation.told = (action.node_id, action.instance_id)
         self.moves += observation.submissions > 1
@@ -53,7 +54,10 @@ class Callers:
         if observation.answered:
             return None
         shape, again_s = observation.asked.shape, now + self._ask_again.every_s
-        if again_s > now and action.refusal not in FINAL and again_s <= shape.arrived_s + shape.slo.ttft_s:
+        late_s = shape.arrived_s + shape.slo.ttft_s
+        if observation.token_s:
+            late_s += observation.grace_s + shape.slo.tpot_s * len(observation.token_s)
+        if again_s > now and action.refusal not in FINAL and again_s <= late_s:
             return again_s
         observation.refused, observation.because = action.refusal, action.because
         self.waiting -= 1
@@ -69,7 +73,7 @@ class Callers:
                 if token != len(observation.token_s):
                     raise StreamError(f"{row.request_id} got token {token} after {len(observation.token_s)} tokens")
                 observation.token_s.append(now)
-            if row.finish:
+            if row.finish and len(observation.token_s) >= observation.asked.said_tokens:
                 observation.finish = row.finish
                 self.waiting -= 1
 

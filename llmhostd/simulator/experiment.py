@@ -1,6 +1,7 @@
 """How well does a policy serve a trace on a cluster, by published profiles? One run of the paper's evaluation (§IX)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import exp
 from pathlib import Path
 from time import process_time
@@ -16,6 +17,7 @@ from llmhostd.simulator.callers import AskAgain
 from llmhostd.simulator.chance import Chance, Purpose
 from llmhostd.simulator.cluster import read_cluster
 from llmhostd.simulator.contenders import Field, contender
+from llmhostd.simulator.disaggregation import DisaggregatedWorld
 from llmhostd.simulator.faults import Faults, Misfortune
 from llmhostd.simulator.outcome import Outcome, outcome_of
 from llmhostd.simulator.policies import Ablation
@@ -40,6 +42,8 @@ class Experiment(Word):
     models: int | None = None
     """None: all of the trace."""
     without: tuple[Ablation, ...] = ()
+    disaggregated: bool = False
+    """Prefill and decode have instances of their own (§IX-G)."""
     seed: int = 0
     noise: float = 0.0
     """Deviation of the logarithm of an iteration's time, and of what both tables of each profile are wrong by."""
@@ -64,7 +68,10 @@ def run(experiment: Experiment) -> Outcome:
     specs, requests = read_population(experiment.trace, experiment.models, experiment.sizes, assumptions)
     field = Field(specs, nodes, read_published(experiment.profiles), assumptions, experiment.noise)
     contends = contender(experiment.policy, experiment.without, field)
-    world = World(
+    kind: Callable[..., World] = World
+    if experiment.disaggregated:
+        kind = partial(DisaggregatedWorld, link_bytes_per_s=assumptions.link_bytes_per_s)
+    world = kind(
         Box(nodes=contends.nodes, models=specs, profiles=contends.profiles),
         requests,
         seed=experiment.seed,

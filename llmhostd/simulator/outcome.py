@@ -65,6 +65,8 @@ class Outcome(Word):
     """Instances loaded."""
     wall_s: float
     """Processor seconds that the simulation took."""
+    slo_rate_by_eq1: float | None = None
+    """The same, if an early first token may be paid back by slow later ones (SLINFER eq. 1); None: not told."""
 
 
 def outcome_of(world: World, *, policy: str, size: str, models: int, wall_s: float) -> Outcome:
@@ -93,6 +95,7 @@ def outcome_of(world: World, *, policy: str, size: str, models: int, wall_s: flo
         migrations=world.callers.moves,
         cold_starts=meter.cold_starts,
         wall_s=wall_s,
+        slo_rate_by_eq1=sum(each.met_by_eq1 for each in seen) / max(len(seen), 1),
     )
 
 

@@ -13,6 +13,9 @@ from llmhostd.domain.request import FinishReason, Tier
 from llmhostd.domain.words import Word
 from llmhostd.simulator.workload import SimulatedRequest
 
+EXACT_S = 1e-9
+"""Sums of times may differ by as much and be the same."""
+
 
 @dataclass(slots=True)
 class Observation:
@@ -57,7 +60,22 @@ class Observation:
     def met(self) -> bool:
         """Whether both promises were kept: TTFT, with the cold start's grace, and the mean TPOT (SLINFER §IX-A)."""
         slo = self.asked.shape.slo
-        return self.finish is not None and self.ttft_s <= slo.ttft_s + self.grace_s and self.tpot_s <= slo.tpot_s
+        return self._began_in_time and self.tpot_s <= slo.tpot_s
+
+    @property
+    def met_by_eq1(self) -> bool:
+        """The same, if a first token that came early may be paid back by slow later ones (SLINFER eq. 1).
+
+        So a policy that schedules by eq. 1 understands its promise; a mean over the tokens after the first does not
+        forgive that.
+        """
+        shape, after = self.asked.shape, len(self.token_s) - 1
+        due_s = shape.arrived_s + shape.slo.ttft_s + self.grace_s + shape.slo.tpot_s * after
+        return self._began_in_time and self.token_s[-1] <= due_s + EXACT_S
+
+    @property
+    def _began_in_time(self) -> bool:
+        return self.finish is not None and self.ttft_s <= self.asked.shape.slo.ttft_s + self.grace_s
 
 
 class Effort(Word):

@@ -55,7 +55,9 @@ class CountingRunner:
 
     def submit(self, shape: RequestShape, answer: int) -> None:
         """Take a request, with the tokens that it has streamed already."""
-        self._requests[shape.id] = _Running(shape.prompt_tokens, shape.tokens_out, shape.max_tokens, answer)
+        self._requests[shape.id] = _Running(
+            shape.prompt_tokens, shape.tokens_out, shape.max_tokens, answer, shape.given_tokens
+        )
 
     def bring(self, shape: RequestShape) -> None:
         """Know the tokens that a staged request said elsewhere meanwhile."""

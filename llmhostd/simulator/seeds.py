@@ -40,14 +40,14 @@ def spread(outcomes: Sequence[Outcome]) -> Spread:
 
 
 def _each_figure(words: Sequence[dict[str, Any]], sum_up: Callable[[list[float]], float]) -> dict[str, Any]:
-    """Sum up figure by figure, whatever the depth; words stay."""
+    """Sum up figure by figure, whatever the depth; words stay, and a figure that one of them does not tell is none."""
     summed: dict[str, Any] = {}
     for key, first in words[0].items():
         values = [each[key] for each in words]
         if isinstance(first, dict):
             summed[key] = _each_figure(values, sum_up)
         else:
-            summed[key] = first if isinstance(first, str) else sum_up(values)
+            summed[key] = first if isinstance(first, str) else None if None in values else sum_up(values)
     return summed
 
 

@@ -20,6 +20,11 @@ class SimulatedRequest(Word):
     shape: RequestShape
     output_tokens: int
 
+    @property
+    def said_tokens(self) -> int:
+        """How long its answer is: callers may have asked for less than the model would say."""
+        return min(self.output_tokens, self.shape.max_tokens)
+
 
 def requests_of(
     planned: Sequence[PlannedRequest], models: Sequence[ModelSpec], *, chance: Chance, best_effort_share: float = 0.0

@@ -20,7 +20,7 @@ from llmhostd.simulator.seeds import run_seeds
 KEYS = [
     "policy", "size", "models", "requests", "slo_met", "slo_rate", "dropped", "ttft_s", "tpot_s", "max_gap_s",
     "nodes_used", "decode_tokens_per_node_s", "kv_utilization", "kv_scaling_share", "migrations", "cold_starts",
-    "wall_s",
+    "wall_s", "slo_rate_by_eq1",
 ]  # fmt: skip
 EVERYBODY = ("sllm", "sllm+c", "sllm+c+s", "slinfer", "llmhostd")
 BUSY = crowd(models=6, every_s=0.15, seconds=25.0)
@@ -142,6 +142,28 @@ def test_ablations_show_in_the_outcome(tmp_path, outcomes):
     assert without(Ablation.CPU).nodes_used.cpu == 0.0
     assert without(Ablation.SHARING).slo_rate < whole.slo_rate
     assert without(Ablation.WATERMARK).kv_scaling_share > whole.kv_scaling_share
+
+
+@pytest.mark.parametrize("policy", ["sllm+c+s", "slinfer", "llmhostd"])
+def test_prefill_and_decode_apart_serve_the_same_requests(tmp_path, outcomes, policy):
+    apart = run(experiment(tmp_path, *BUSY, cluster="1cpu+1gpu", policy=policy, disaggregated=True))
+    assert (apart.models, apart.requests) == (6, len(BUSY))
+    assert 0 < apart.slo_met <= apart.requests - apart.dropped
+    assert apart.cold_starts > outcomes[policy].cold_starts
+
+
+def test_what_goes_on_elsewhere_crosses_the_link(tmp_path):
+    lone = [(0.0, 0, 1000, 20)]
+    gaps = [
+        run(
+            experiment(
+                tmp_path, *lone, cluster="2gpu", policy="slinfer", disaggregated=True,
+                assumptions=Assumptions(link_bytes_per_s=speed),
+            )
+        ).max_gap_s.p99
+        for speed in (1e15, 1e9)
+    ]  # fmt: skip
+    assert gaps[1] - gaps[0] == pytest.approx(1000 * (512 << 10) / 1e9, rel=0.01)
 
 
 def test_allocating_a_whole_pool_makes_the_baselines_cold_starts_longer(tmp_path):

@@ -28,6 +28,16 @@ def test_promises_are_kept_from_arrival_and_on_average():
     assert seen("uneven", 0.5, 0.51, 0.69).met
 
 
+def test_an_early_first_token_is_paid_back_by_eq1_alone():
+    paid_back = seen("early", 0.1, 0.6, 1.2)
+    assert paid_back.met_by_eq1
+    assert not paid_back.met
+    assert not seen("slow", 0.1, 0.6, 1.21).met_by_eq1
+    assert seen("cold", 1.5, 1.65, 1.7, grace_s=0.5).met_by_eq1
+    assert not seen("late", 1.1, 1.15, 1.16).met_by_eq1
+    assert not seen("refused", refused=Refusal.OVERLOADED).met_by_eq1
+
+
 def test_a_report_counts_everybody_once():
     report = report_on(
         [
