@@ -69,8 +69,8 @@ class Drain:
         return actions
 
     def _could_go(self, request: LiveRequest, now: float) -> bool:
-        """Whether another node could ever hold it, and it is not on its way."""
-        if request.load.shape.id in self._fleet.migrations:
+        """Whether another node could ever hold it, and it is not on its way, nor has just come."""
+        if request.load.shape.id in self._fleet.migrations or self._migrating.may_begin_soon(request):
             return False
         model = self._fleet.models[request.load.shape.model]
         return not self._routing.never_fits(model, request.load, now, self._fleet.nodes_open())

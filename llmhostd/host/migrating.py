@@ -46,6 +46,12 @@ class Migrating:
         streams = load.latency_sensitive and request.submitted and load.decoding
         return self._policy.live and streams and load.shape.id not in self._fleet.migrations
 
+    def may_begin_soon(self, request: LiveRequest) -> bool:
+        """Whether a stream has only just come where it is: once its context is computed again, it can move live."""
+        load = request.load
+        streams = load.latency_sensitive and request.submitted and load.tokens_out > 0
+        return self._policy.live and streams and not load.decoding
+
     def destination(self, request: LiveRequest, now: float, nodes: Sequence[NodeRecord]) -> Offer | str:
         """Find the first instance on other nodes on which a stream could go on as it does now; or why there is none."""
         load = request.load
@@ -135,12 +141,13 @@ class Migrating:
         if now - migration.began_s > self._policy.most_s:
             because = f"it has not caught up in {self._policy.most_s:.0f} s"
             return self._abandon(name, Trigger.GIVEN_UP, now, because)
+        has_said = migration.says(request.load.context_tokens) or request.load.headroom_s(now) < 0.0
         if not self._has_memory(instance, node):
             return []
         if migration.phase is Phase.PREPARING:
             migration.move(Trigger.READY)
             return [self._round(request, migration, instance, migration.because)]
-        return self._close_in(request, migration, instance, now)
+        return self._close_in(request, migration, instance, now) if has_said and migration.caught_up else []
 
     def _has_memory(self, instance: Instance, node: NodeRecord) -> bool:
         """Whether a request could be submitted to an instance at once."""
@@ -160,8 +167,6 @@ class Migrating:
     def _close_in(self, request: LiveRequest, migration: Migration, instance: Instance, now: float) -> list[HostAction]:
         """Switch if the gap is small and the destination can take the stream; otherwise send another round."""
         context_tokens = request.load.context_tokens
-        if not migration.caught_up or not migration.news(context_tokens):
-            return []
         gap, load = migration.gap(context_tokens), request.load
         resume_s = resume_cost(instance.load, context_tokens).resume_s(gap + 1)
         token_s = self._token_s(self._fleet.instances[migration.source])

@@ -69,6 +69,8 @@ class Moves:
             return "it is there already"
         if name in self._fleet.migrations:
             return f"it is on its way to {self._fleet.migrations[name].destination}"
+        if self._migrating.may_begin_soon(request):
+            return "it has only just come where it is; it can move again in a moment"
         if not node.up or node.draining:
             return f"{node.spec.id} is {'being drained' if node.up else 'down'}"
         return ""

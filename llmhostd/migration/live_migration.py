@@ -97,8 +97,8 @@ class Migration:
     rounds: int = 0
     round_tokens: int = 0
     """What the last round sent."""
-    looked_at: tuple[int, int] = (-1, -1)
-    """(computed, context) when it was last asked whether the gap is small."""
+    looked_at_tokens: int = -1
+    """How much its stream had said when somebody last asked whether the gap is small."""
 
     def move(self, trigger: Trigger) -> Phase:
         """Go on in the table. Raises KeyError for what cannot happen."""
@@ -116,10 +116,13 @@ class Migration:
         """Whether all that was sent is computed, but for the last token: computing that one draws the next."""
         return self.phase is Phase.RECOMPUTING and self.computed_tokens >= self.sent_tokens - 1
 
-    def news(self, context_tokens: int) -> bool:
-        """Whether the gap is another than when somebody last asked; notes that somebody did."""
-        before, self.looked_at = self.looked_at, (self.computed_tokens, context_tokens)
-        return self.looked_at != before
+    def says(self, context_tokens: int) -> bool:
+        """Whether its stream has said more since somebody last asked; notes that somebody did.
+
+        That is when to switch: a token has just come, and the next one is all that its caller waits for.
+        """
+        before, self.looked_at_tokens = self.looked_at_tokens, context_tokens
+        return context_tokens > before
 
     def gap(self, context_tokens: int) -> int:
         """Tokens that the stream has said beyond what the destination was sent."""

@@ -107,7 +107,7 @@ class NodeMind:
         return []
 
     def _submit(self, command: commands.SubmitRequest) -> list[NodeAction]:
-        return self.requests.submit(command)
+        return self.requests.submit(command, self._now)
 
     def _stage(self, command: commands.StageRequest) -> list[NodeAction]:
         return self.requests.stage(command)

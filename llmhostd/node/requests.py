@@ -10,7 +10,7 @@ that draws no token; `SubmitRequest` is what brings the stream.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from llmhostd.compute.workload import RequestLoad
+from llmhostd.compute.workload import NEVER_S, RequestLoad
 from llmhostd.domain import node_events as events
 from llmhostd.domain.commands import StageRequest, SubmitRequest
 from llmhostd.domain.ids import InstanceId, RequestId
@@ -23,6 +23,9 @@ from llmhostd.node.states import Phase
 
 REMEMBERED_FAILURES = 1024
 """Requests given back after a failed iteration that are remembered at most."""
+
+PAUSE = 0.25
+"""The next token of a stream that has come here is due within this share of its time per output token."""
 
 Way = events.DropRequest | events.ReturnRequest
 
@@ -41,11 +44,17 @@ class Requests:
     failed: dict[RequestId, None] = field(default_factory=dict)
     """Those that were given back because an iteration of theirs failed, the latest last."""
 
-    def submit(self, command: SubmitRequest) -> list[NodeAction]:
-        """Take a request, or give it back at once. One that was staged goes on from what is computed."""
+    def submit(self, command: SubmitRequest, now: float) -> list[NodeAction]:
+        """Take a request, or give it back at once. One that was staged goes on from what is computed, and soon.
+
+        Its stream pauses until its next token: that is due before those of all who can wait for longer.
+        """
         load = self._request(command.request.id)
         if load is not None and load.staged and command.request.id not in self.leaving:
             load.staged = False
+            *_, longest_gap_s = load.due()
+            if longest_gap_s < NEVER_S:
+                load.last_token_s = now + load.shape.slo.tpot_s * PAUSE - longest_gap_s
             return self._brought(load, command.request)
         return self._enter(command.instance_id, command.request, staged=False)
 

@@ -88,11 +88,11 @@ def test_a_gap_that_shrinks_no_more_is_as_small_as_it_gets():
     assert "shrinks no more" in gap_is_small(one, 1024, 0.3, 0.02, POLICY)
 
 
-def test_nobody_asks_twice_about_the_same_gap():
+def test_a_stream_switches_when_it_has_just_said_something():
     one = migration()
-    assert one.news(10)
-    assert not one.news(10)
-    assert one.news(11)
+    assert one.says(10)
+    assert not one.says(10)
+    assert one.says(11)
 
 
 @given(tokens=st.integers(2, 4000), decodes=st.integers(0, 12))
