@@ -84,6 +84,16 @@ class Agenda:
             self._urgent.add(demand.deadline_s, demand)
         return True
 
+    def all_decoded(self, instance_id: InstanceId, decodes: Sequence[RequestLoad], at_s: float) -> None:
+        """These requests of an instance know of a token that each got at `at_s`, and nobody there got anything else.
+
+        What was known of the instance is forgotten, as with `touch`, unless they are its decodes and sums tell.
+        """
+        demand = self._demands.get(instance_id)
+        known = demand is not None and instance_id not in self._touched and decodes is demand.batch.requests
+        if demand is None or not known or not self.decoded(demand, at_s):
+            self.touch(instance_id)
+
     def chunked(
         self, demand: Demand, at_s: float, chunked: Sequence[tuple[RequestLoad, RequestLoad]], *, decoded: bool
     ) -> bool:

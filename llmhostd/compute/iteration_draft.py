@@ -9,7 +9,7 @@ from llmhostd.compute.demand import Decodes, Demand
 from llmhostd.compute.estimator import IterationKind
 from llmhostd.compute.workload import InstanceLoad, RequestLoad
 from llmhostd.domain.ids import InstanceId
-from llmhostd.domain.node_events import RowPlan
+from llmhostd.domain.node_events import RowDone, RowPlan
 
 
 @dataclass(slots=True)
@@ -49,6 +49,10 @@ class IterationPlan:
                 for one, tokens in self.others
             ),
         )
+
+    def gave_each_a_token(self, done: Sequence[RowDone]) -> bool:
+        """Whether it was of decodes alone, and each of them got its next token."""
+        return not self.others and len(done) == len(self.decodes) and all(row.new_tokens == 1 for row in done)
 
     @property
     def kind(self) -> IterationKind:

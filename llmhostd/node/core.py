@@ -181,12 +181,16 @@ class NodeMind:
         return []
 
     def _iterated(self, event: events.IterationDone) -> list[NodeAction]:
+        plan = self.device.plan
         if not self.device.finished(event):
             return []
         self.load.busy_until_s = self._now
-        self.agenda.touch(event.instance_id)
         for row in event.rows:
             self.requests.advance(row, self._now)
+        if plan is not None and plan.gave_each_a_token(event.rows):
+            self.agenda.all_decoded(event.instance_id, plan.decodes, self._now)
+        else:
+            self.agenda.touch(event.instance_id)
         return [*self.requests.left_meanwhile(), *self._relearned(event.instance_id)]
 
     def _failed(self, event: events.IterationFailed) -> list[NodeAction]:

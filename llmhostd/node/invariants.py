@@ -1,6 +1,7 @@
 """What must hold of a node mind after every step? Anyone may ask: tests, the simulator, a worker with checks on."""
 
 from llmhostd.compute.adapter_turns import distinct
+from llmhostd.compute.demand import Demand, demand_of
 from llmhostd.node.core import NodeMind
 from llmhostd.node.instance import NOT_LOADED_S
 from llmhostd.node.memory import hold, promise
@@ -33,11 +34,20 @@ def _claims(mind: NodeMind) -> list[tuple[bool, str]]:
     for one in mind.instances.values():
         ready = one.computes and one.estimator is not None and not one.blocked
         claims.append((ready == (one.load.ready_at_s < NOT_LOADED_S), f"{one.id}: {one.phase}, but runnable or not"))
-        for key, request in one.load.requests.items():
-            claims.append(
-                (0 <= request.computed_tokens < request.context_tokens, f"{key}: computed beyond its context")
-            )
+        within = {key: 0 <= r.computed_tokens < r.context_tokens for key, r in one.load.requests.items()}
+        claims += [(holds, f"{key}: computed beyond its context") for key, holds in within.items()]
+        known = not all(within.values()) or _sums(mind.agenda.demand(one.id)) == _sums(demand_of(one.load))
+        claims.append((known, f"{one.id}: what the agenda has summed up is out of date"))
     return claims + _device_claims(mind) + _memory_claims(mind)
+
+
+def _sums(demand: Demand) -> tuple[object, ...]:
+    """What an agenda knows of an instance; deadlines to the microsecond, which is as exact as sums of seconds are."""
+    batch = demand.batch
+    lists = [[one.shape.id for one in requests] for requests in (batch.requests, demand.prefills, demand.best_effort)]
+    due_s = [round(one.deadline_s, 6) for one in demand.dues]
+    tokens = (batch.context_tokens, batch.ends_in_tokens, batch.alike)
+    return *lists, due_s, round(demand.deadline_s, 6), *tokens
 
 
 def _device_claims(mind: NodeMind) -> list[tuple[bool, str]]:

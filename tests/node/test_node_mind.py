@@ -369,10 +369,14 @@ def test_the_invariants_see_what_is_wrong():
     def overrun(mind):
         mind.instances["a"].load.requests["r"].computed_tokens = 999
 
+    def talk(mind):
+        mind.instances["a"].load.requests["r"].tokens_out = 1
+
     def unload(mind):
         mind.instances["a"].phase = Phase.UNLOADING
 
     assert "overflows its KV pool" in broken(overflow)
     assert "no place" in broken(lose)
     assert "beyond its context" in broken(overrun)
+    assert "summed up is out of date" in broken(talk)
     assert "runnable or not" in broken(unload)
