@@ -23,7 +23,8 @@ def advance(fleet: Fleet, event: IterationReported) -> list[LiveRequest]:
     _forget_older(node, ended_s)
     if instance is None:
         return []
-    instance.last_used_s = max(instance.last_used_s, ended_s)
+    if event.rows:  # what packs weights or measures is for nobody
+        instance.last_used_s = max(instance.last_used_s, ended_s)
     _follow_slots(fleet, instance, event)
     _follow_staged(fleet, instance, event)
     finished: list[LiveRequest] = []
