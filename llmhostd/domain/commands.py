@@ -89,6 +89,15 @@ class MeasureProfile(Message):
     because: str
 
 
+class LearnProfile(Message):
+    """Plan with what another node of the same hardware measured; there is no need to measure that here."""
+
+    node_id: NodeId
+    instance_id: InstanceId
+    profile: Profile
+    because: str
+
+
 class KeepWeights(Message):
     """Bring a model's weights into host memory, and keep them there until told otherwise. Answered by `WeightsKept`."""
 
@@ -114,4 +123,5 @@ NodeCommand = (
     | CancelRequest
     | RecallRequest
     | MeasureProfile
+    | LearnProfile
 )

@@ -84,3 +84,5 @@ class Profile(Word):
     """The same of the other."""
     measured: bool = True
     """False: an estimate from other models on the same hardware, until this one is measured."""
+    coarse: bool = False
+    """Good enough to serve with; more samples are to follow."""

@@ -13,6 +13,7 @@ from llmhostd.compute.iteration_plan import SchedulingPolicy
 from llmhostd.domain.commands import (
     CancelRequest,
     KeepWeights,
+    LearnProfile,
     LoadInstance,
     MeasureProfile,
     RecallRequest,
@@ -125,6 +126,7 @@ DownFrame = (
     | CancelRequest
     | RecallRequest
     | MeasureProfile
+    | LearnProfile
     | ShutdownFrame
 )
 UpFrame = NodeReport | WorkerRefused

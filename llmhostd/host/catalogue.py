@@ -1,7 +1,6 @@
 """Which models may be asked for, and which should be loaded before anybody asks?"""
 
 from llmhostd.domain.actions import HostAction
-from llmhostd.domain.commands import MeasureProfile
 from llmhostd.domain.events import MeasureAsked, ModelAdded, ModelReleased, ModelRemoved, UnloadAsked, WarmUpAsked
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.model import ModelSpec, ModelState
@@ -9,6 +8,7 @@ from llmhostd.host.budget import Budget
 from llmhostd.host.families import computes, may_serve
 from llmhostd.host.fleet import Fleet, ModelRecord
 from llmhostd.host.instance import Instance
+from llmhostd.host.measuring import Measuring
 from llmhostd.host.recovery import Recovery
 from llmhostd.host.residency import Residency
 from llmhostd.memory.kv_demand import KvDemandPolicy, OutputLengths
@@ -18,15 +18,21 @@ class Catalogue:
     """Follows what operators say about models."""
 
     def __init__(
-        self, fleet: Fleet, budget: Budget, residency: Residency, recovery: Recovery, kv: KvDemandPolicy
+        self,
+        fleet: Fleet,
+        budget: Budget,
+        residency: Residency,
+        recovery: Recovery,
+        measuring: Measuring,
+        kv: KvDemandPolicy,
     ) -> None:
         self._fleet = fleet
         self._budget = budget
         self._residency = residency
         self._recovery = recovery
+        self._measuring = measuring
         self._kv = kv
         self._wanted: dict[ModelName, None] = {}
-        self._to_measure: dict[ModelName, None] = {}
 
     def added(self, event: ModelAdded, now: float) -> list[HostAction]:
         """Let a model be asked for; instances of an older checkpoint of that name leave once they are idle."""
@@ -90,32 +96,10 @@ class Catalogue:
     def measure_asked(self, event: MeasureAsked, now: float) -> list[HostAction]:  # noqa: ARG002 - as the others
         """Measure a model wherever it is loaded; where it is nowhere, as soon as it is loaded."""
         if self._offered(event.name):
-            self._to_measure[event.name] = None
+            self._measuring.ask(event.name)
             if next(self._fleet.instances_of(event.name), None) is None:
                 self._wanted[event.name] = None
         return []
-
-    def measure(self, now: float) -> list[HostAction]:
-        """Order the measurements that were asked for and can begin: samples run in packed weights."""
-        orders: list[HostAction] = []
-        for name in list(self._to_measure):
-            loaded = [each for each in self._fleet.instances_of(name) if each.loaded]
-            ready = [each for each in loaded if each.measuring or self._room_to_measure(each)]
-            for each in ready:
-                because = "asked to measure it again"
-                orders.append(MeasureProfile(node_id=each.node_id, instance_id=each.id, because=because))
-                each.measuring = each.measuring or "asked"
-                orders += self._residency.settle(each, now, f"{name} is to be measured")
-            if ready or name not in self._fleet.models:
-                del self._to_measure[name]
-        return orders
-
-    def _room_to_measure(self, instance: Instance) -> bool:
-        """Whether its node has what it holds once its weights are packed, or others there can give way."""
-        before, instance.measuring = instance.measuring, "asked"
-        short_bytes = self._budget.shortage_bytes(instance)
-        instance.measuring = before
-        return short_bytes <= 0
 
     def warm_up(self, now: float) -> list[HostAction]:
         """Load who is wanted and fits now, in the order of asking."""

@@ -26,6 +26,7 @@ from llmhostd.host.fleet import Fleet
 from llmhostd.host.forecast import Forecast
 from llmhostd.host.hope import Hopes
 from llmhostd.host.host_memory import HostMemory
+from llmhostd.host.measuring import Measuring
 from llmhostd.host.migrating import Migrating
 from llmhostd.host.moves import Moves
 from llmhostd.host.offers import Offers
@@ -69,7 +70,8 @@ class HostMind:
         self.admission = Admission(
             self.fleet, self.routing, hopes, self.placement, precedence, preempting, p.refusal, deadlines
         )
-        self.catalogue = Catalogue(self.fleet, self.budget, self.residency, self.recovery, p.kv_demand)
+        self.measuring = Measuring(self.fleet, self.budget, self.residency)
+        self.catalogue = Catalogue(self.fleet, self.budget, self.residency, self.recovery, self.measuring, p.kv_demand)
         self.comeback = Comeback(self.fleet, self.budget, self.residency, p.keep_alive)
         self._answers: dict[type, Callable[[Any, float], list[HostAction]]] = {
             events.ModelAdded: self.catalogue.added,
@@ -134,7 +136,7 @@ class HostMind:
         actions += self.drain.go_on(now)
         actions += self.best_effort.dispatch(now)
         actions += self.comeback.go_on(now)
-        return [*actions, *self.catalogue.warm_up(now), *self.catalogue.measure(now)]
+        return [*actions, *self.catalogue.warm_up(now), *self.measuring.go_on(now)]
 
     def _arrived(self, event: events.RequestArrived, now: float) -> list[HostAction]:
         self.host_memory.asked(event.request.model, now)
@@ -201,15 +203,17 @@ class HostMind:
         instance = self.fleet.instances.get(event.instance_id)
         if instance is None:
             return []
-        instance.measuring = f"{event.done}/{event.total}" if event.done < event.total else ""
+        instance.measuring = f"{event.done}/{event.total}"
         self.residency.sampled(instance, now)
         return self.residency.settle(instance, now, f"{instance.model} is measured")
 
     def _profile_known(self, event: events.ProfileKnown | reports.ProfileMeasured, now: float) -> list[HostAction]:
         profile = event.profile
+        by = event.node_id if isinstance(event, reports.ProfileMeasured) else None
         first = (profile.shape_key, profile.hardware_key) not in self.fleet.profiles
-        actions: list[HostAction] = []
-        for instance in self.fleet.learn(profile):
+        news, concerned = self.fleet.learn(profile, by)
+        actions = self.measuring.hand_on(event, news=news) if isinstance(event, reports.ProfileMeasured) else []
+        for instance in concerned:
             if first:
                 self.residency.measured(instance, now)
             actions += self.residency.settle(instance, now, f"{instance.model} was measured")

@@ -8,17 +8,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from llmhostd.compute.adapter_turns import room_of
-from llmhostd.compute.estimator import CorrectionPolicy, Estimator, ProfiledEstimator, RoughEstimator
-from llmhostd.compute.prior import PriorPolicy, estimate
+from llmhostd.compute.estimator import CorrectionPolicy, Estimator, RoughEstimator
+from llmhostd.compute.prior import PriorPolicy
 from llmhostd.compute.workload import InstanceLoad, NodeLoad
 from llmhostd.domain.hardware import NodeSpec
-from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId, RequestId, ShapeKey
-from llmhostd.domain.model import ModelShape, ModelSpec
+from llmhostd.domain.ids import InstanceId, ModelName, NodeId, RequestId, ShapeKey
+from llmhostd.domain.model import ModelSpec
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.reports import NodeMemoryReported
 from llmhostd.domain.start import TierBytes
 from llmhostd.host.families import may_serve, shape_on
 from llmhostd.host.instance import Instance
+from llmhostd.host.profiles import Profiles
 from llmhostd.host.request import LiveRequest
 from llmhostd.host.waiting import Waiting
 from llmhostd.memory.host_tier import AskRate
@@ -26,8 +27,6 @@ from llmhostd.memory.kv_demand import OutputLengths
 from llmhostd.memory.ledger import Ledger
 from llmhostd.memory.reservation_station import ReservationStation
 from llmhostd.migration.live_migration import Migration
-
-ProfileKey = tuple[ShapeKey, HardwareKey]
 
 
 @dataclass(slots=True)
@@ -109,10 +108,7 @@ class Fleet:
         self.migrations: dict[RequestId, Migration] = {}
         """Those under way, in the order in which they began."""
         self.waiting = Waiting()
-        self.profiles: dict[ProfileKey, Profile] = {}
-        self._estimators: dict[ProfileKey, ProfiledEstimator] = {}
-        self._correction = correction
-        self._prior = prior
+        self.profiles = Profiles(correction, prior)
         self._loads_so_far = 0
 
     def node_of(self, instance: Instance) -> NodeRecord:
@@ -162,51 +158,26 @@ class Fleet:
 
     def profile_of(self, instance: Instance) -> Profile | None:
         """What is known of its shape's speed on its hardware: measured, or estimated until it is."""
-        return self.profiles.get(instance.profile_key)
+        return self.profiles.get(instance.profile_key, instance.node_id)
 
     def measured(self, instance: Instance) -> bool:
         """Whether its shape was ever measured on its hardware; otherwise it will be, as soon as it is loaded."""
         profile = self.profile_of(instance)
         return profile is not None and profile.measured
 
-    def learn(self, profile: Profile) -> list[Instance]:
-        """Remember a profile; returns the instances that it speaks about, which now plan with it.
+    def learn(self, profile: Profile, node_id: NodeId | None = None) -> tuple[bool, list[Instance]]:
+        """Remember a profile; returns whether it is news of the hardware, and the instances that now plan with it.
 
-        Nothing of an estimate where a measurement is known. Raises OperatorError for a profile without two full grids.
+        `node_id`: whose corrections are in it. Raises OperatorError for a profile without two full grids.
         """
         key = (profile.shape_key, profile.hardware_key)
-        if not profile.measured and key in self.profiles and self.profiles[key].measured:
-            return []
-        self._estimators[key] = ProfiledEstimator(profile, self._correction)
-        self.profiles[key] = profile
-        if profile.measured:
-            self._forget_estimates(profile.hardware_key)
-        concerned = [each for each in self.instances.values() if each.profile_key == key]
-        for instance in concerned:
-            instance.load.estimator = self._estimators[key]
-        return concerned
-
-    def _estimate(self, shape: ModelShape, hardware_key: HardwareKey) -> None:
-        """Estimate a shape that was never measured there, from those that were, if it may be served on that."""
-        if not self._prior.serve_unmeasured:
-            return
-        hosted = [one.spec.shape for one in self.models.values()]
-        shapes = {one.key: one for shape in hosted for one in (shape, shape.without_room())}
-        known = [
-            (shapes[shape_key], profile)
-            for (shape_key, hardware), profile in self.profiles.items()
-            if hardware == hardware_key and profile.measured and shape_key in shapes
-        ]
-        profile = estimate(shape, hardware_key, known, self._prior)
-        if profile is not None:
-            self.learn(profile)
-
-    def _forget_estimates(self, hardware_key: HardwareKey) -> None:
-        """Estimates that nobody serves by are made again when they are asked for: more is known then."""
-        used = {each.profile_key for each in self.instances.values()}
-        for key in [key for key, one in self.profiles.items() if not one.measured and key[1] == hardware_key]:
-            if key not in used:
-                del self.profiles[key], self._estimators[key]
+        news = self.profiles.learn(profile, node_id)
+        if news and profile.measured:
+            self.profiles.forget_estimates(profile.hardware_key, {one.profile_key for one in self.instances.values()})
+        concerned = [one for one in self.instances.values() if one.profile_key == key]
+        for one in concerned:
+            one.load.estimator = self.profiles.estimator(key, one.node_id) or one.load.estimator
+        return news, concerned
 
     def draft(self, model: ModelRecord, node: NodeRecord, now: float) -> Instance:
         """Make an instance that does not count until it is added: for asking what if."""
@@ -214,8 +185,11 @@ class Fleet:
         key = (model.shape_key if shape is model.spec.shape else shape.key, node.spec.hardware_key)
         if key not in self.profiles and not any(each.profile_key == key for each in self.instances.values()):
             # What is loaded already without a profile is being measured, and was promised memory for that.
-            self._estimate(shape, node.spec.hardware_key)
-        estimator: Estimator = self._estimators.get(key) or RoughEstimator(shape.weight_bytes)
+            hosted = [one.spec.shape for one in self.models.values()]
+            shapes = {one.key: one for hosts in hosted for one in (hosts, hosts.without_room())}
+            self.profiles.estimate(shape, node.spec.hardware_key, shapes)
+        known = self.profiles.estimator(key, node.spec.id)
+        estimator: Estimator = known or RoughEstimator(shape.weight_bytes)
         instance_id = InstanceId(f"{name}@{node.spec.id}#{self._loads_so_far}")
         room, block_tokens = room_of(shape.adapters), node.spec.block_tokens
         load = InstanceLoad(instance_id, estimator, ready_at_s=now, block_tokens=block_tokens, room=room)

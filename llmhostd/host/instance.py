@@ -83,7 +83,7 @@ class Instance:
     arriving: dict[RequestId, RequestLoad] = field(default_factory=dict)
     """Streams that run elsewhere and are to come here (`migration`): their KV is in its demand."""
     measuring: str = ""
-    """`34/96` while its profile is measured."""
+    """`34/96` while its profile is measured, until the host has that."""
 
     @property
     def loaded(self) -> bool:

@@ -19,8 +19,9 @@ from llmhostd.domain.ids import HardwareKey, NodeId
 from llmhostd.domain.model import ModelShape, ModelState
 from llmhostd.domain.reports import InstanceReported, IterationReported, LoadStages
 from llmhostd.domain.start import StartSeen, TierBytes
-from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord, ProfileKey
+from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance, Start
+from llmhostd.host.profiles import ProfileKey
 
 _GOOD_PART = 0.25
 """A load was beside others that computed for this part of it."""

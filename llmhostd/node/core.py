@@ -218,16 +218,26 @@ class NodeMind:
         return []
 
     def _measured(self, event: events.ProfileUpdated) -> list[NodeAction]:
+        self._plan_with(event.profile)
+        one = self.instances.get(event.instance_id)
+        if one is not None:
+            one.measuring = not event.complete
+        return []
+
+    def _taught(self, command: commands.LearnProfile) -> list[NodeAction]:
+        self._plan_with(command.profile)
+        return []
+
+    def _plan_with(self, profile: Profile) -> None:
+        """Let all instances of a shape plan with what was measured of it; they need not measure it themselves."""
         for one in self.instances.values():
-            same = one.shape.key == event.profile.shape_key
-            if one.id == event.instance_id or (same and not one.measured):
-                one.know(ProfiledEstimator(event.profile, self._correction))
-                one.measuring = one.id == event.instance_id and not event.complete
+            if one.shape.key == profile.shape_key:
+                one.know(ProfiledEstimator(profile, self._correction))
+                one.measuring = False
                 if one.phase is Phase.WARM:
-                    one.load.first_run_s = event.profile.first_run_s
+                    one.load.first_run_s = profile.first_run_s
                 self.device.shrinkable[one.id] = None
                 self._changed(one)
-        return []
 
     def _idle(self, _: events.DeviceIdle) -> list[NodeAction]:
         actions: list[NodeAction] = []
@@ -253,6 +263,7 @@ ROUTES: dict[type[NodeEvent], Callable[[NodeMind, Any], list[NodeAction]]] = {
     commands.RestInstance: NodeMind._rest,
     commands.UnloadInstance: NodeMind._unload,
     commands.MeasureProfile: NodeMind._measure,
+    commands.LearnProfile: NodeMind._taught,
     commands.SubmitRequest: NodeMind._submit,
     commands.StageRequest: NodeMind._stage,
     commands.CancelRequest: NodeMind._cancel,

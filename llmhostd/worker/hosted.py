@@ -141,6 +141,7 @@ class Hosted:
             token_counts=self.running.instance.token_counts,
             dense=measurement.dense if measurement.complete else (),
             checks=tuple(measurement.checks),
+            coarse=not measurement.complete,
         )
         return choose(profile)
 

@@ -13,7 +13,7 @@ failed INSTANCE ERROR...          a load; `return ID [NODE] [staged]`, `broke ID
 move ID NODE | movemodel MODEL NODE
 down NODE [INSTANCE] | up NODE [MIB] | memory NODE MIB
 was MODEL NODE STATE UNUSED_S      when an earlier run of the daemon ended
-warm|measure|unload|remove|release MODEL, drain|undrain NODE, tick, measured INSTANCE, show
+warm|measure|unload|remove|release MODEL, drain|undrain NODE, tick, measured INSTANCE [coarse], show
 """
 
 import msgspec
@@ -130,9 +130,10 @@ class HostScript:
         because = "others use more"
         return self.box(reports.NodeMemoryChanged(node_id=name, memory_bytes=int(mib) * MIB, because=because))
 
-    def _measured(self, instance_id):
+    def _measured(self, instance_id, *coarse):
         instance = self.box.mind.fleet.instances[instance_id]
         known = profile(instance.shape, hardware=instance.profile_key[1])
+        known = msgspec.structs.replace(known, coarse=bool(coarse))
         return self.box(reports.ProfileMeasured(node_id=instance.node_id, instance_id=instance_id, profile=known))
 
     def _warm(self, name):

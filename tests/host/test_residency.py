@@ -60,6 +60,8 @@ def test_what_is_being_measured_is_not_idle():
     box(progress(3), after=0.5)
     assert box.tick(after=60.0) == []
     box(progress(9))
+    assert box.tick() == []
+    box(reports.ProfileMeasured(node_id="cpu0", instance_id=instance_id, profile=profile()))
     assert kinds(box.tick()) == ["UnloadInstance"]
 
 

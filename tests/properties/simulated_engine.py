@@ -6,6 +6,7 @@ well. Holds the mind's books against what the engine has after every step.
 
 from collections import deque
 
+import msgspec
 from imagined_instances import Hosted, Stay, answer_tokens
 
 from llmhostd.domain import commands, reports
@@ -326,7 +327,7 @@ class SimulatedNode:
         if not complete and one.samples != COARSE_SAMPLES:
             return self._weigh(one)
         one.samples = 0 if complete else one.samples
-        profile = self._profile_of(one.command.shape)
+        profile = msgspec.structs.replace(self._profile_of(one.command.shape), coarse=not complete)
         self._report(one)
         self._say(reports.ProfileMeasured, instance_id=one.id, profile=profile)
         return [does.ProfileUpdated(instance_id=one.id, profile=profile, complete=complete), *self._weigh(one)]
