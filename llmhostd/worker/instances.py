@@ -98,6 +98,14 @@ class Instances:
             self._link.send(returned)
         return True
 
+    def without_adapter(self, frame: SubmitFrame | StageFrame, error: str) -> Sequence[NodeEvent]:
+        """Refuse a request whose adapter cannot be read; one that is only staged stays where it is."""
+        request_id = frame.command.request.id
+        if isinstance(frame, SubmitFrame):
+            return self.refuse(request_id, error)
+        self._link.send(RequestReturned(node_id=self._spec.id, request_id=request_id, because=error, staged=True))
+        return ()
+
     def submit(self, frame: SubmitFrame | StageFrame) -> Sequence[NodeEvent]:
         """Give a request, or what is staged of one, to its instance's runner, or let it wait for one."""
         if isinstance(frame, StageFrame) and frame.command.known_tokens:

@@ -118,7 +118,7 @@ class DeviceLoop:
     def _submit(self, frame: SubmitFrame | StageFrame, error: str = "") -> None:
         """Let the mind hear of a request; of one that cannot be computed, the daemon alone."""
         if error:
-            self._tell(*self._instances.refuse(frame.command.request.id, error))
+            self._tell(*self._instances.without_adapter(frame, error))
             return
         found = self._instances.submit(frame)
         self._tell(frame.command, *found)
