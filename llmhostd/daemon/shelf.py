@@ -22,6 +22,9 @@ from llmhostd.domain.ids import ModelName
 from llmhostd.state.flex import ChoiceProgress, FlexCall
 from llmhostd.state.policy import FlexPolicy
 
+_ON_ITS_WAY_S = 1.0
+"""An answer that was given to a connection is with the kernel by then."""
+
 
 class Shelf:
     """Best-effort calls under way, and on disk."""
@@ -31,6 +34,8 @@ class Shelf:
         self._policy = policy
         self._running: dict[str, tuple[Answer, Sequence[LiveRequest]]] = {}
         self._saved: dict[tuple[str, int], ChoiceProgress] = {}
+        self._leaving: dict[str, asyncio.TimerHandle] = {}
+        """Calls whose answers have just left."""
         self._stirred = asyncio.Event()
         self.stopped = False
         """Whether the daemon ends: what is on disk stays as it is."""
@@ -55,10 +60,21 @@ class Shelf:
         self._stirred.set()
 
     def forget(self, call_id: str) -> None:
-        """Drop a call from the disk: its answer left, or nobody wants it."""
+        """Drop a call from the disk: nobody wants it, or it was not accepted."""
         if not self.stopped:
             self._leave(call_id)
+            self._leaving.pop(call_id, None)
             self._records.soon(partial(self._records.flex.remove, call_id))
+
+    def left(self, call_id: str) -> None:
+        """Drop a call from the disk soon: its answer was given to the connection.
+
+        What that holds back ends with the daemon, and the answer is not whole then; so the call stays a moment longer.
+        """
+        if not self.stopped:
+            self._leave(call_id)
+            timer = asyncio.get_running_loop().call_later(_ON_ITS_WAY_S, self.forget, call_id)
+            self._leaving[call_id] = timer
 
     def end(self, call_id: str, status: int, body: bytes) -> None:
         """Keep the answer of a call that nobody waits for here."""
@@ -69,6 +85,9 @@ class Shelf:
     def stop(self) -> None:
         """Leave on the disk what is there: the daemon ends, and another run of it takes the calls up."""
         self._save()
+        for call_id, timer in list(self._leaving.items()):
+            timer.cancel()
+            self.forget(call_id)
         self.stopped = True
 
     async def save_often(self) -> None:

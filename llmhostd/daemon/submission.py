@@ -76,7 +76,7 @@ class Submission:
         await self._shelf.put(record, ask.model, begun)
         try:
             self._check_room(encoded)
-            answer, requests = self._begin(encoded, arrived_s, begun, lambda: self._shelf.forget(record.id))
+            answer, requests = self._begin(encoded, arrived_s, begun, lambda: self._shelf.left(record.id))
         except LlmhostdError:
             self._shelf.forget(record.id)
             raise

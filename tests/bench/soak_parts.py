@@ -93,8 +93,8 @@ class Callers:
         self.stop = threading.Event()
         self.outcomes: Counter[str] = Counter()
         self.wrong: list[str] = []
-        self.owed: dict[str, int] = {}
-        """Best-effort calls that were accepted and cut off: their questions."""
+        self.owed: dict[str, tuple[int, str]] = {}
+        """Best-effort calls that were accepted and cut off: their questions, and when."""
         self.right: list[str] = [self._undisturbed(body) for body in bodies]
         self._lock = threading.Lock()
 
@@ -113,16 +113,18 @@ class Callers:
         while not self.stop.is_set():
             which, calls = chance.randrange(len(self.bodies)), calls + 1
             name = f"flex-{number}-{calls}"
+            began = time.strftime("%H:%M:%S")
             outcome = self._ask(which, {"X-Request-Id": name}, 10**9)
             if outcome == "cut off":
+                heard = f"from {began} to {time.strftime('%H:%M:%S')}"
                 with self._lock:
-                    self.owed[name] = which
+                    self.owed[name] = which, heard
             self._count("flex", outcome)
             time.sleep(chance.uniform(0.0, 0.3))
 
     def collect(self) -> None:
         """Wait for every answer that is owed, and look at it."""
-        for name, which in self.owed.items():
+        for name, (which, _) in self.owed.items():
             until(lambda name=name: self._kept(name)["done"], f"{name} is done")
             kept = self._kept(name)
             said = kept["answer"]["choices"][0]["message"]["content"] if kept["status"] == 200 else kept["answer"]
@@ -131,7 +133,7 @@ class Callers:
 
     def _kept(self, name: str) -> dict[str, Any]:
         answer = httpx.get(f"{self.host.url}/api/v1/requests/{name}", timeout=60)
-        assert answer.status_code == 200, f"{name} was accepted, and lost: {answer.text}"
+        assert answer.status_code == 200, f"{name} {self.owed[name]} was lost: {answer.text}"
         kept: dict[str, Any] = answer.json()
         return kept
 
