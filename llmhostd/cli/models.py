@@ -55,7 +55,10 @@ def _serving_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@models.command(epilog=example("models add /srv/models/qwen3-0.6b", "models add ./llama --name chat --quantize int8"))
+@models.command(
+    short_help="Add a checkpoint, or an adapter.",
+    epilog=example("models add /srv/models/qwen3-0.6b", "models add ./llama --name chat --quantize int8"),
+)
 @click.argument("path", type=click.Path(path_type=Path))
 @_serving_options
 @click.pass_obj
@@ -70,7 +73,8 @@ def add(place: Place, /, path: Path, name: str | None, **options: Any) -> None:
 
 
 @models.command(
-    epilog=example("models pull Qwen/Qwen3-0.6B", "models pull Qwen/Qwen3-0.6B --name chat --quantize int8")
+    short_help="Fetch a model from the Hugging Face hub and add it.",
+    epilog=example("models pull Qwen/Qwen3-0.6B", "models pull Qwen/Qwen3-0.6B --name chat --quantize int8"),
 )
 @click.argument("repository", metavar="ORG/NAME")
 @click.option("--revision", default="main", help="Branch, tag or commit.", show_default=True)
@@ -167,7 +171,9 @@ def rm(place: Place, /, name: str, keep_files: bool) -> None:
         click.echo(f"{one.path} is deleted: {one.what} ({spell_bytes(one.bytes)})")
 
 
-@models.command(epilog=example("models verify qwen3-0.6b", "models verify"))
+@models.command(
+    short_help="Hold weights against their checksums.", epilog=example("models verify qwen3-0.6b", "models verify")
+)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.pass_obj
 def verify(place: Place, /, names: tuple[str, ...]) -> None:

@@ -133,7 +133,9 @@ class Checkpoint:
 def describe(path: Path) -> Description:
     """Read a checkpoint directory without mapping weights. Raises CheckpointError naming file and field or tensor."""
     if not path.is_dir():
-        raise CheckpointError(f"{path}: is not a directory with a checkpoint")
+        raise CheckpointError(
+            f"{path}: is not a directory with a checkpoint (config.json, tokenizer.json, safetensors)"
+        )
     where = str(path / CONFIG_FILE)
     config = read_json(path / CONFIG_FILE)
     architecture = _with_generation_config(parse_architecture(config, where), path)

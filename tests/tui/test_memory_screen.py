@@ -64,7 +64,7 @@ def test_every_node_has_its_amounts_its_past_and_its_instances(daemon: RecordedD
             await pilot.press("m")
             text = await until(pilot, lambda text: "held, not used" in text and "gpu0" in text)
             lines = text.splitlines()
-            assert any("cpu0  cpu, openvino" in line and "resizing KV took 1.25 s" in line for line in lines)
+            assert any("cpu0  cpu, openvino" in line and "KV resizes: 1.25 s" in line for line in lines)
             assert any("gpu0  gpu, profiled" in line and "draining" in line for line in lines)
             assert "used 4.40 GiB  held 5.50 GiB  promised 6.00 GiB  budget 12.00 GiB" in text
             assert any("finch-85m@cpu0#2" in line and "KV " in line and " of " in line for line in lines)

@@ -58,7 +58,7 @@ def _title(node: NodeSnapshot, uptime_s: float) -> Text:
         text.append("  draining", f"bold {look.WARN}")
     if node.scaling_s and uptime_s:
         share = f"{node.scaling_s / uptime_s:.2%}".replace("%", " %")
-        text.append(f"  resizing KV took {spell_seconds(node.scaling_s)}, {share} of the time", look.DIM)
+        text.append(f"  KV resizes: {spell_seconds(node.scaling_s)}, {share}", look.DIM)
     return text
 
 
