@@ -32,7 +32,8 @@ _KEPT_GRAPHS = 32
 """Graphs without weights that are kept for the next load: a few MB each, a handful per shape."""
 
 PART_BYTES = 256 << 20
-"""Weights of a part, at least: one iteration packs so much beside its work (a tenth of a second on two cores)."""
+"""Weights of a part, about: one iteration packs so much beside its work (a tenth of a second on two cores). A chain of
+parts is up to 4 % slower than one graph of all."""
 
 
 @dataclass
@@ -99,8 +100,8 @@ def cut(modules: ModuleRange, opened: Checkpoint, part_bytes: int) -> list[Modul
     layers = modules.end - modules.first
     if not layers:
         return [modules]
-    layer_bytes = opened.description.weight_bytes / opened.architecture.layers
-    each = min(layers, -(-part_bytes // max(int(layer_bytes), 1)))
+    stored_bytes = opened.description.weight_bytes * layers // opened.architecture.layers
+    each = -(-layers // min(layers, max(1, stored_bytes // part_bytes)))
     return [
         ModuleRange(
             first=first,

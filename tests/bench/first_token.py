@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,22 @@ from llmhostd.state.journal import Journal
 PROMPT = "What is read first, and what is computed while the rest is still being read?"
 
 
-def first_token_s(here: Box, model: str, prompt: str = PROMPT) -> float:
+def first_token_s(here: Box, model: str, max_tokens: int = 4) -> float:
     """Seconds from the request to the first piece of its answer."""
-    body = {
-        "model": model, "prompt": prompt, "stream": True, "max_tokens": 4, "temperature": 0, "ignore_eos": True,
-    }  # fmt: skip
     began_s = time.perf_counter()
-    with httpx.stream("POST", here.url + "/v1/completions", json=body, timeout=120) as answer:
+    with _asked(here, model, max_tokens) as answer:
         if answer.status_code != 200:
             raise RuntimeError(answer.read().decode())
         said_s = [time.perf_counter() - began_s for line in answer.iter_lines() if line.startswith("data: ")]
     return said_s[0]
+
+
+def _asked(here: Box, model: str, max_tokens: int) -> AbstractContextManager[httpx.Response]:
+    body = {
+        "model": model, "prompt": PROMPT, "stream": True, "max_tokens": max_tokens, "temperature": 0,
+        "ignore_eos": True,
+    }  # fmt: skip
+    return httpx.stream("POST", here.url + "/v1/completions", json=body, timeout=120)
 
 
 def become(here: Box, model: str, state: str) -> None:
@@ -101,12 +107,7 @@ class Stream:
         self._thread.start()
 
     def _read(self) -> None:
-        here, model, max_tokens = self._request
-        body = {
-            "model": model, "prompt": PROMPT, "stream": True, "max_tokens": max_tokens, "temperature": 0,
-            "ignore_eos": True,
-        }  # fmt: skip
-        with httpx.stream("POST", here.url + "/v1/completions", json=body, timeout=120) as answer:
+        with _asked(*self._request) as answer:
             for line in answer.iter_lines():
                 if line.startswith("data: "):
                     self.said_s.append(time.perf_counter())
