@@ -31,7 +31,7 @@ _SLOW_SHARE = 0.1
 class StartPolicy:
     """How start times are estimated: from what was seen, as soon as anything was."""
 
-    window: int = 9
+    window: int = 5
     """Each bandwidth and each rate is the median of so many latest observations."""
     memory_bytes_per_s: float = 3e9
     """Weights brought in from host memory (the page cache), before a load was seen."""
