@@ -136,7 +136,8 @@ class HostMind:
         actions += self.drain.go_on(now)
         actions += self.best_effort.dispatch(now)
         actions += self.comeback.go_on(now)
-        return [*actions, *self.catalogue.warm_up(now), *self.measuring.go_on(now)]
+        actions += [*self.catalogue.warm_up(now), *self.measuring.go_on(now)]
+        return actions + self.host_memory.look(now)
 
     def _arrived(self, event: events.RequestArrived, now: float) -> list[HostAction]:
         self.host_memory.asked(event.request.model, now)
@@ -224,7 +225,7 @@ class HostMind:
 
     def _ticked(self, event: events.ClockTicked, now: float) -> list[HostAction]:  # noqa: ARG002 - time is `now`
         self.catalogue.forget_removed()
-        return self.consolidator.reclaim(now) + self.residency.look_at_idle(now) + self.host_memory.look(now)
+        return self.consolidator.reclaim(now) + self.residency.look_at_idle(now)
 
 
 def _frees(event: HostEvent) -> bool:

@@ -41,6 +41,7 @@ class HostMemory:
         node, model = self._fleet.nodes[event.node_id], self._fleet.models.get(event.model)
         if node.bringing_in == event.model:
             node.bringing_in = None
+        self._looked_s = min(self._looked_s, now - self._policy.look_every_s)  # the next one may come in
         if not event.kept_bytes:
             self._failed_s[event.model] = now
             node.promised.lent.pop(event.model, None)

@@ -42,6 +42,20 @@ def cold_again(daemon: DaemonProcess) -> None:
     until(lambda: not row(daemon, "instances", model=MODEL))
 
 
+def test_weights_of_what_is_not_loaded_are_kept_in_free_memory(tmp_path: Path, tiny_models_dir: Path) -> None:
+    settings = STAY_COLD + "[host_memory]\nlook_every_s = 0.1\n"
+    with DaemonProcess(tmp_path / "state", [tiny_models_dir / MODEL], settings=settings) as daemon:
+        started(daemon)
+        assert row(daemon, "nodes", id="cpu0")["kept_bytes"] == 0, "its weights are packed"
+        cold_again(daemon)
+        daemon.http.post(f"/api/v1/models/{MODEL}/load").raise_for_status()
+        until(lambda: row(daemon, "nodes", id="cpu0")["kept_bytes"] > 0)
+        assert row(daemon, "models", name=MODEL)["memory_bytes"] > 0
+        ask(daemon, MODEL, 0)
+        until(lambda: row(daemon, "nodes", id="cpu0")["kept_bytes"] == 0)
+    assert "Traceback" not in daemon.log
+
+
 def test_starts_are_foretold_learned_and_remembered(tmp_path: Path, tiny_models_dir: Path) -> None:
     state = tmp_path / "state"
     with DaemonProcess(state, [tiny_models_dir / MODEL], settings=STAY_COLD) as daemon:

@@ -36,6 +36,15 @@ def lent(box):
     return sorted(box.mind.fleet.nodes["cpu0"].promised.lent)
 
 
+def fill(box):
+    """Let time pass, and every order be carried out; returns whose weights were brought in, in order."""
+    names, actions = [], box.tick(after=6.0)
+    while orders := [each for each in actions if isinstance(each, KeepWeights)]:
+        names.append(only(KeepWeights, orders).model)
+        actions = kept(box, names[-1])
+    return names
+
+
 def make(memory_mib, **asked):
     box = Box(node("cpu0", memory_mib), policies=WHOLE, models=tuple(asked))
     for name, times in asked.items():
@@ -47,19 +56,16 @@ def test_who_is_asked_for_most_is_kept_one_after_another():
     box = make(700, wren=1, owl=5, rook=3)
     assert only(KeepWeights, box.tick(after=6.0)).model == "owl"
     assert "KeepWeights" not in kinds(box.tick(after=6.0)), "one at a time"
-    kept(box, "owl")
-    assert only(KeepWeights, box.tick(after=6.0)).model == "rook"
-    kept(box, "rook")
-    assert "KeepWeights" not in kinds(box.tick(after=6.0)), "a third does not fit"
+    assert only(KeepWeights, kept(box, "owl")).model == "rook"
+    assert "KeepWeights" not in kinds(kept(box, "rook")), "a third does not fit"
+    assert fill(box) == []
     assert lent(box) == ["owl", "rook"]
     assert box.mind.snapshot(box.now).nodes[0].kept_bytes == 2 * BYTES
 
 
 def test_an_instance_that_needs_the_memory_has_it_in_the_same_step():
     box = make(700, wren=1, owl=5, rook=3)
-    for name in ("owl", "rook"):
-        box.tick(after=6.0)
-        kept(box, name)
+    assert fill(box) == ["owl", "rook"]
     actions = box.ask("wren")
     gone = only(ReleaseWeights, actions)
     assert gone.model == "rook"
@@ -69,9 +75,7 @@ def test_an_instance_that_needs_the_memory_has_it_in_the_same_step():
 
 def test_a_node_that_shrinks_gives_up_what_is_kept_first():
     box = make(700, owl=5, rook=3)
-    for name in ("owl", "rook"):
-        box.tick(after=6.0)
-        kept(box, name)
+    assert fill(box) == ["owl", "rook"]
     actions = box(reports.NodeMemoryChanged(node_id="cpu0", memory_bytes=200 * MIB, because="others use more"))
     assert sorted(each.model for each in actions if isinstance(each, ReleaseWeights)) == ["owl", "rook"]
     assert not lent(box)
@@ -80,10 +84,9 @@ def test_a_node_that_shrinks_gives_up_what_is_kept_first():
 def test_what_could_not_be_kept_is_not_tried_again_at_once():
     box = make(700, owl=5, rook=3)
     assert only(KeepWeights, box.tick(after=6.0)).model == "owl"
-    kept(box, "owl", 0, "the disk says that it cannot")
-    assert only(KeepWeights, box.tick(after=6.0)).model == "rook"
+    assert only(KeepWeights, kept(box, "owl", 0, "the disk says that it cannot")).model == "rook"
     kept(box, "rook")
-    assert "KeepWeights" not in kinds(box.tick(after=6.0))
+    assert fill(box) == []
     assert only(KeepWeights, box.tick(after=900.0)).model == "owl"
 
 
@@ -98,15 +101,12 @@ def test_nothing_is_kept_of_what_nobody_asked_for_nor_of_what_is_resident_nor_wh
     box.report(wren, ModelState.WARM)
     box.report(wren, ModelState.RESIDENT)
     box(events.WeightsLocated(model="wren", lies=TierBytes(memory_bytes=BYTES)))
-    assert only(KeepWeights, box.tick(after=6.0)).model == "owl"
-    kept(box, "owl")
-    assert "KeepWeights" not in kinds(box.tick(after=6.0)), "wren's weights are packed"
+    assert fill(box) == ["owl"], "wren's weights are packed"
 
 
 def test_a_worker_that_dies_keeps_nothing():
     box = make(700, owl=5)
-    box.tick(after=6.0)
-    kept(box, "owl")
+    assert fill(box) == ["owl"]
     box(reports.NodeDown(node_id="cpu0", suspect=None, because="killed by signal 9"))
     assert not lent(box)
     box(reports.NodeUp(node_id="cpu0", memory_bytes=700 * MIB))
@@ -121,10 +121,4 @@ def test_a_large_model_does_not_keep_two_small_ones_out_that_save_more():
     asked_for(box, "owl", 3)
     asked_for(box, "hawk", 2)
     box(events.WeightsLocated(model="hawk", lies=TierBytes(disk_bytes=2 * BYTES)))
-    names = []
-    for _ in range(3):
-        orders = [each for each in box.tick(after=6.0) if isinstance(each, KeepWeights)]
-        names += [each.model for each in orders]
-        for each in orders:
-            kept(box, each.model)
-    assert sorted(names) == ["owl", "wren"]
+    assert sorted(fill(box)) == ["owl", "wren"]
