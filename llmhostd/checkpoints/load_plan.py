@@ -25,6 +25,8 @@ class LoadPlan:
     pack_s: float
     tier: StorageTier
     """Where most of the wait for bytes is."""
+    hops_s: float = 0.0
+    """Messages, and one thread's wait for another."""
 
     @property
     def load_s(self) -> float:
@@ -39,7 +41,7 @@ class LoadPlan:
     @property
     def start_s(self) -> float:
         """From now until it can answer at its usual pace."""
-        return self.warm_s + self.pack_s
+        return self.warm_s + self.pack_s + self.hops_s
 
     @property
     def because(self) -> str:
@@ -73,16 +75,17 @@ def plan_load(
     `queue_s`: until its turn comes; `beside`: others compute while it loads.
     Of the shape what was seen, else what was measured; of others what was seen, else estimated; else the settings.
     """
-    tier, pack_s = slowest(lies), _pack_s(shape, key, rates, known)
+    tier = slowest(lies)
+    pack_s = _pack_s(shape, key, rates, known)
     rest_s = rates.rest_s(key, tier, beside=beside)
     if rest_s is None and known is not None and known.measured:
-        return LoadPlan(queue_s, 0.0, known.load_s, pack_s, tier)
+        return LoadPlan(queue_s, 0.0, known.load_s, pack_s, tier, rates.hops_s)
     rest_s = rates.rest_of_others_s(shape) if rest_s is None else rest_s
     if rest_s is None and known is not None:
-        return LoadPlan(queue_s, 0.0, known.load_s, pack_s, tier)
+        return LoadPlan(queue_s, 0.0, known.load_s, pack_s, tier, rates.hops_s)
     if rest_s is None:
         rest_s = shape.architecture.layers * rates.policy.build_layer_s
-    return LoadPlan(queue_s, rates.read_s(lies, beside=beside), rest_s, pack_s, tier)
+    return LoadPlan(queue_s, rates.read_s(lies, beside=beside), rest_s, pack_s, tier, rates.hops_s)
 
 
 def queue_s(before: Iterable[Pending], now: float) -> float:

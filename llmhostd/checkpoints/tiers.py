@@ -21,6 +21,7 @@ _PASSES = {
     StorageTier.REMOTE: (StorageTier.REMOTE, StorageTier.DISK, StorageTier.MEMORY),
 }
 """The tiers that bytes pass on their way, in a pipeline."""
+_HOPS = "hops"
 _TELLING_SHARE = 0.5
 """A load tells of a tier's bandwidth when at least this part of its bytes came from there."""
 _SLOW_SHARE = 0.1
@@ -31,7 +32,7 @@ _SLOW_SHARE = 0.1
 class StartPolicy:
     """How start times are estimated: from what was seen, as soon as anything was."""
 
-    window: int = 5
+    window: int = 9
     """Each bandwidth and each rate is the median of so many latest observations."""
     memory_bytes_per_s: float = 3e9
     """Weights brought in from host memory (the page cache), before a load was seen."""
@@ -89,6 +90,8 @@ class StartRates:
         if seen.pack_s is not None:
             self._packs.observe((seen.shape_key, seen.packed_beside), seen.pack_s)
             self._packs.observe(seen.weights, seen.pack_s / max(seen.weight_bytes, 1))
+        if seen.hops_s is not None:
+            self._packs.observe(_HOPS, seen.hops_s)
 
     def bytes_per_s(self, tier: StorageTier, *, beside: bool = False) -> float:
         """How fast weights come from a tier: as the slowest part of their way lets them.
@@ -119,6 +122,11 @@ class StartRates:
     def pack_s(self, key: ShapeKey, *, beside: bool = False) -> float | None:
         """How much longer first iterations of a shape take than others do; None: none was seen."""
         return self._packs.median((key, beside), (key, not beside))
+
+    @property
+    def hops_s(self) -> float:
+        """What a start takes beside its stages: messages, and one thread's wait for another."""
+        return self._packs.median(_HOPS) or 0.0
 
     def rest_of_others_s(self, shape: ModelShape) -> float | None:
         """What loads of other shapes in the same weight format suggest, by layers; None: none was seen."""

@@ -61,6 +61,9 @@ class StartSeen(Word):
     """What its first iteration took beyond its own work; None: nobody waited for one."""
     first_s: float | None = None
     """From warm until its first iteration was over: packing, its own work, and waits for neighbours' iterations."""
+    hops_s: float | None = None
+    """Of it, what was neither load nor iteration: messages, and one thread's wait for another. None: it waited for
+    others, too, or nobody waited for it."""
     packed_beside: bool = False
     """Whether another one loaded meanwhile."""
     estimated_s: float | None = None

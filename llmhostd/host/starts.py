@@ -166,7 +166,8 @@ class Starts:
             packed = replace(_nothing_of(instance), pack_s=pack_s, packed_beside=beside)
             return self._ended(instance, packed, f"packed in {pack_s:.2f} s")
         first_s = max(now - (start.ready_s or now), event.first_run_s)
-        seen = replace(seen, pack_s=pack_s, packed_beside=beside, first_s=first_s)
+        hops_s = None if start.plan.queue_s else seen.queue_s + first_s - event.first_run_s
+        seen = replace(seen, pack_s=pack_s, packed_beside=beside, first_s=first_s, hops_s=hops_s)
         return self._started(instance, start, replace(seen, estimated_s=start.plan.start_s + start.first_s))
 
     def located(self, event: WeightsLocated, now: float) -> list[HostAction]:  # noqa: ARG002 - as other answers
