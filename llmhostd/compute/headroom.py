@@ -6,7 +6,7 @@ recomputes only what was touched, which is what makes a choice among dozens of i
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from llmhostd.compute.demand import Demand, demand_of
@@ -111,6 +111,11 @@ class Agenda:
         self._refresh()
         return self._demands[instance_id]
 
+    def demands(self) -> Iterable[Demand]:
+        """Return what every instance wants."""
+        self._refresh()
+        return self._demands.values()
+
     def most_urgent(self, now: float, *, but: InstanceId | None = None) -> Demand | None:
         """Return the runnable instance with the least latency-sensitive headroom; the longest loaded among equals."""
         self._refresh()
@@ -180,10 +185,12 @@ class Agenda:
             return
         for instance_id in self._touched:
             instance = self._node.instances.get(instance_id)
-            old = self._demands.pop(instance_id, None)
+            old = self._demands.get(instance_id)
             if old is not None:
                 self._drop(old)
-            if instance is not None:
+            if instance is None:
+                self._demands.pop(instance_id, None)
+            else:
                 demand = self._demands[instance_id] = demand_of(instance)
                 self._loaded += old is None
                 demand.order = self._loaded if old is None else old.order

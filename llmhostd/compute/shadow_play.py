@@ -96,8 +96,7 @@ class Play:
         too.
         """
         work_s, left_s = 0.0, until_s - self.now
-        demands = [self._agenda.demand(key) for key in self._node.instances]
-        for demand in demands:
+        for demand in self._agenda.demands():
             work_s += demand.least_work_s(self.now, until_s)
         if work_s <= left_s:
             return 0.0
@@ -133,18 +132,25 @@ class Play:
         if self._advanced(plan, instance):
             return
         self._settle(instance)
+        demand, before_s = self._agenda.demand(plan.instance_id), self.newcomer_s
+        sums_tell = not plan.others and plan.decodes is demand.batch.requests and not instance.first_run_s
         instance.first_run_s = 0.0
-        requests, before_s = instance.requests, self.newcomer_s
-        for row in plan.rows:
-            request = requests[row.request_id]
-            request.computed_tokens += row.tokens
-            if row.sample:
-                self._said(request)
-                if request.tokens_out >= request.shape.max_tokens:
-                    del requests[row.request_id]
+        for decode in plan.decodes:
+            self._computed(instance, decode.shape.id, 1, sample=True)
+        for request, tokens in plan.others:
+            self._computed(instance, request.shape.id, tokens, sample=tokens == request.pending_tokens)
         if before_s is None and self.newcomer_s is not None:
             self._unserved = {key: None for one in self._node.instances.values() for key in one.requests}
-        self._agenda.touch(plan.instance_id)
+        if not (sums_tell and self._agenda.decoded(demand, self.now)):
+            self._agenda.touch(plan.instance_id)
+
+    def _computed(self, instance: InstanceLoad, request_id: RequestId, tokens: int, *, sample: bool) -> None:
+        request = instance.requests[request_id]
+        request.computed_tokens += tokens
+        if sample:
+            self._said(request)
+            if request.tokens_out >= request.shape.max_tokens:
+                del instance.requests[request_id]
 
     def _advanced(self, plan: IterationPlan, instance: InstanceLoad) -> bool:
         """Advance the sums of an instance where they tell all; False: look at each of its requests."""

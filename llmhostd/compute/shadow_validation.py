@@ -123,6 +123,11 @@ class _Future:
     ) -> None:
         self._node, self._start_s, self._now, self._policy, self._scheduling = node, start_s, now, policy, scheduling
         self._without: Play | None = None
+        self._late_anyway: dict[tuple[RequestId, int], float] = {}
+        """By how much which tokens were late without the newcomer, as far as that was looked at."""
+        self._looked_at = 0
+        self._late_now: dict[RequestId, None] | None = None
+        """Who is late already; None before anybody asked."""
 
     def play(self, joins: tuple[InstanceId, RequestLoad] | None) -> Play:
         """Begin to play, with or without the newcomer."""
@@ -134,17 +139,19 @@ class _Future:
         """Whether that token would have been as late without the newcomer, or its request is late already."""
         if not self._policy.only_added_harm:
             return False
-        for instance in self._node.instances.values():
-            if request_id in instance.requests and instance.requests[request_id].deadline_s < self._now:
-                return True
+        if self._late_now is None:
+            requests = (one for instance in self._node.instances.values() for one in instance.requests.values())
+            self._late_now = {one.shape.id: None for one in requests if one.deadline_s < self._now}
+        if request_id in self._late_now:
+            return True
         if self._without is None:
             self._without = self.play(None)
         while self._without.now < until_s and self._without.step():
             pass
-        anyway_s = max(
-            (by_s for who, what, by_s in self._without.late if (who, what) == (request_id, index)), default=0.0
-        )
-        return late_s <= anyway_s + TOLERANCE_S
+        late = self._without.late
+        self._late_anyway.update(((who, what), by_s) for who, what, by_s in late[self._looked_at :])
+        self._looked_at = len(late)
+        return late_s <= self._late_anyway.get((request_id, index), 0.0) + TOLERANCE_S
 
 
 def _harm(play: Play, future: _Future, newcomer: RequestLoad) -> str:

@@ -1,4 +1,4 @@
-"""What does deciding cost? The next iteration among 64 instances, and one shadow validation on nodes of 16.
+"""What does deciding cost? The next iteration among 64 instances, one shadow validation, a whole admission on 8 x 16.
 
 Process time, so that what else runs on this machine counts little; medians, and the 99th percentile.
 """
@@ -6,22 +6,34 @@ Process time, so that what else runs on this machine counts little; medians, and
 import random
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pytest
 
+from llmhostd.bench.load import Load, schedule
+from llmhostd.bench.schedule import Lengths
 from llmhostd.compute.estimator import ProfiledEstimator
 from llmhostd.compute.headroom import Agenda
 from llmhostd.compute.iteration_draft import IterationPlan
 from llmhostd.compute.iteration_plan import SchedulingPolicy, describe, next_plan
 from llmhostd.compute.shadow_validation import ShadowPolicy, Verdict, validate
 from llmhostd.compute.workload import InstanceLoad, NodeLoad, RequestLoad
+from llmhostd.domain.actions import HostAction
+from llmhostd.domain.events import HostEvent, RequestArrived
+from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import InstanceId, ModelName, RequestId
 from llmhostd.domain.model import Slo
 from llmhostd.domain.request import RequestShape, Tier
+from llmhostd.host.core import HostMind
 from llmhostd.simulator.box import complete, make_box
+from llmhostd.simulator.chance import Chance, Purpose
+from llmhostd.simulator.device import Physics
+from llmhostd.simulator.faults import Faults, Misfortune
+from llmhostd.simulator.minds import Minds
 from llmhostd.simulator.roofline import Roofline
+from llmhostd.simulator.workload import requests_of
+from llmhostd.simulator.world import World
 
 POLICY = SchedulingPolicy()
 SLO = Slo(ttft_s=2.0, tpot_s=0.25)
@@ -64,10 +76,13 @@ def _decode_s(one: InstanceLoad) -> float:
 
 def _estimator(speed: float) -> ProfiledEstimator:
     """Time a 500M model on a machine so many times as fast as two cores."""
-    roofline = Roofline(
+    return ProfiledEstimator(complete(make_box(models=1, sizes=("500m",)), _faster(speed)).profiles[0])
+
+
+def _faster(speed: float) -> Roofline:
+    return Roofline(
         memory_bytes_per_s=22e9 * speed, operations_per_s=1.5e12 * speed, iteration_overhead_s=0.001 / speed
     )
-    return ProfiledEstimator(complete(make_box(models=1, sizes=("500m",)), roofline).profiles[0])
 
 
 def _advance(box: NodeLoad, agenda: Agenda, plan: IterationPlan, now: float) -> None:
@@ -131,3 +146,42 @@ def test_one_shadow_validation(capsys: pytest.CaptureFixture[str]) -> None:
         with capsys.disabled():
             said = _said(name, [cost_s for cost_s, _ in seen])
             print(f"\n{NODES} nodes x {INSTANCES} instances, {said}; {accepted:.0%} accepted")
+
+
+class TimedHost(HostMind):
+    """A host mind that is timed while it admits requests or refuses them."""
+
+    costs_s: list[float]
+    began_measuring_s = 15.0
+
+    def step(self, event: HostEvent, now: float) -> list[HostAction]:
+        began_s = time.process_time()
+        actions = super().step(event, now)
+        if isinstance(event, RequestArrived) and now > self.began_measuring_s:
+            self.costs_s.append(time.process_time() - began_s)
+        return actions
+
+
+@pytest.mark.parametrize("rate", [12.0, 24.0])
+def test_a_whole_admission(rate: float, capsys: pytest.CaptureFixture[str]) -> None:
+    """Routing, memory and validation, on a box of 8 nodes whose models are all loaded, 16 on each."""
+
+    def host(nodes: Sequence[NodeSpec]) -> HostMind:
+        mind = TimedHost(nodes)
+        mind.costs_s = costs_s
+        return mind
+
+    costs_s: list[float] = []
+    box = make_box(models=NODES * INSTANCES, sizes=("500m",), nodes=NODES, memory_bytes=64 << 30, slo=SLO)
+    lengths = {"input_tokens": Lengths(first=100, last=1500), "output_tokens": Lengths(first=50, last=250)}
+    names = [spec.name for spec in box.models]
+    planned = schedule(Load(models=names, rate=rate, duration_s=45.0, zipf=0.0, seed=3, **lengths), names)
+    asked = requests_of(planned, box.models, chance=Chance(3, Purpose.TIERS), best_effort_share=0.0)
+    world = World(
+        complete(box, _faster(4.0)), asked, seed=3, physics=Physics(), misfortune=Misfortune(Faults(), 3),
+        check_every=1 << 30, check_counts_every=1 << 30, minds=Minds(host=host),
+    )  # fmt: skip
+    world.run()
+    busy = world.computed_s / world.now / NODES
+    with capsys.disabled():
+        print(f"\n{rate:.0f} requests/s on {NODES} nodes, {busy:.0%} busy: {_said('one admission', costs_s)}")
