@@ -13,6 +13,7 @@ from tree import ROOT, Module, modules
 
 import llmhostd
 from llmhostd.host.instance import MOVES
+from llmhostd.migration.live_migration import TRANSITIONS as MIGRATIONS
 from llmhostd.node.states import TRANSITIONS
 
 MAP = ROOT / "ARCHITECTURE.md"
@@ -39,7 +40,17 @@ def host_states() -> str:
     return "\n".join(["| state | may become |", "| --- | --- |", *rows])
 
 
-MADE = {"modules": module_map, "node states": node_states, "host states": host_states}
+def migration_states() -> str:
+    rows = [f"| {phase} | {trigger} | {after} |" for (phase, trigger), after in MIGRATIONS.items()]
+    return "\n".join(["| phase | when | becomes |", "| --- | --- | --- |", *rows])
+
+
+MADE = {
+    "modules": module_map,
+    "node states": node_states,
+    "host states": host_states,
+    "migration states": migration_states,
+}
 
 
 @pytest.mark.parametrize("name", MADE)

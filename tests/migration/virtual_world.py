@@ -53,7 +53,7 @@ class VirtualWorld:
     """Callers who always ask again, and operators who always move."""
 
     def __init__(self, specs, names, *, seed, live=True, callers=12, move_every_s=0.15, kill_every_s=None):
-        self.random = Random(seed)
+        self.random, self.live = Random(seed), live
         default = HostPolicies()
         migration = type(default.migration)(live=live)
         policies = HostPolicies(migration=migration)
@@ -71,8 +71,8 @@ class VirtualWorld:
             self.later(5.0, lambda: self.kill_again(kill_every_s))
 
     def run(self, switches):
-        """Until so many streams have switched; then nobody asks any more, and all end."""
-        while self.heap and len(self.switches) < switches:
+        """Until so many streams have switched as they were meant to; then nobody asks any more, and all end."""
+        while self.heap and sum(one.live == self.live for one in self.switches) < switches:
             self.next()
         self.names = ()
         limit_s = self.now + 300.0
