@@ -3,7 +3,11 @@
 import gc
 import socket
 
+import msgspec
+
+from llmhostd.devices.probe import memory_total_bytes
 from llmhostd.domain.errors import LlmhostdError
+from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.reports import NodeUp
 from llmhostd.engines.crash_note import CrashNote
 from llmhostd.engines.discovery import open_engine
@@ -46,7 +50,7 @@ def compose(start: StartFrame, link: Link, note: CrashNote) -> DeviceLoop:
     spec = start.spec
     bind_to_cores(spec.cores)
     far = prefer_memory_of(spec.numa_domains) if spec.numa_domains else ""
-    engine = open_engine(spec)
+    engine = open_engine(at_its_largest(spec))
     builder = Builder(engine, note, link.ring)
     mind = NodeMind(
         spec,
@@ -65,6 +69,16 @@ def compose(start: StartFrame, link: Link, note: CrashNote) -> DeviceLoop:
     caveats = (*spec.caveats, *_memory_caveats(far), *engine.facts().caveats)
     link.send(NodeUp(node_id=spec.id, memory_bytes=spec.memory_bytes, caveats=caveats))
     return loop
+
+
+def at_its_largest(spec: NodeSpec) -> NodeSpec:
+    """The node with the most memory it may ever have: an engine reserves addresses for its KV once, and they are free.
+
+    A worker that begins while a control group leaves nothing must be able to use what it leaves later.
+    """
+    if not spec.memory_pools:
+        return spec
+    return msgspec.structs.replace(spec, memory_bytes=max(spec.memory_bytes, memory_total_bytes()))
 
 
 def _memory_caveats(far: str) -> tuple[str, ...]:

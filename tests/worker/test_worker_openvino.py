@@ -5,12 +5,14 @@ import os
 import signal
 from pathlib import Path
 
+import msgspec
 from box import Box, load_frame, running_box, start_frame, submit_frame
 from drive import alone
 
+from llmhostd.domain.hardware import MemoryClaim, MemoryPool
 from llmhostd.domain.ids import RequestId
 from llmhostd.domain.model import ComputePrecision, KvPrecision, ModelShape
-from llmhostd.domain.reports import IterationReported, NodeDown, NodeUp, ProfileMeasured
+from llmhostd.domain.reports import IterationReported, NodeDown, NodeMemoryChanged, NodeUp, ProfileMeasured
 from llmhostd.domain.request import Sampling
 from llmhostd.engines.discovery import find_engine
 from llmhostd.engines.interface import LoadOptions
@@ -65,5 +67,20 @@ def test_two_models_measured_and_killed_stream_what_they_would_have(tiny_models_
             assert box.streams == expected
             for measured in box.all(ProfileMeasured):
                 assert all(sample.seconds > 0 for sample in (*measured.profile.prefill, *measured.profile.decode))
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_began_without_memory_uses_what_comes(tiny_models_dir: Path) -> None:
+    name, prompt = "tiny-llama", list(range(3, 60))
+    expected = undisturbed(tiny_models_dir / name, {RequestId("r"): prompt})
+    pool = MemoryPool(claims=(MemoryClaim(weight=1),), mine=0)
+    spec = msgspec.structs.replace(START.spec, memory_bytes=0, memory_pools=(pool,))
+
+    async def scenario() -> None:
+        async with running_box(msgspec.structs.replace(START, spec=spec)) as box:
+            assert (await box.next(NodeMemoryChanged)).memory_bytes > 0
+            box.supervisor.send(load_frame(name, tiny_models_dir / name, shape_of(tiny_models_dir / name)))
+            assert await box.answer(submit_frame("r", name, prompt, GREEDY)) == expected[RequestId("r")]
 
     asyncio.run(scenario())
