@@ -22,6 +22,10 @@ class PackingPolicy:
 
     cpu_first: bool = True
     """Requests go to CPU nodes as long as these serve them in time."""
+    leave_idle_gpus: bool = True
+    """An idle instance on a GPU is passed over for a new one on a CPU node that serves the request in time, its load
+    included, and takes nobody's place: what is kept for later keeps no GPU from what CPUs cannot do. False: instances
+    are filled before new ones are made, as in SLINFER, which keeps no idle ones."""
     largest_batch_first: bool = True
     """Of a model's instances, the largest batch is filled first; otherwise the last used."""
     best_fit: bool = True
@@ -62,6 +66,11 @@ def fit(kind: NodeKind, left_bytes: int, policy: PackingPolicy) -> tuple[bool, b
     """
     size = abs(left_bytes) if policy.best_fit or left_bytes < 0 else 0
     return _later(kind, policy), left_bytes < 0, size
+
+
+def resting(one: Standing, policy: PackingPolicy) -> bool:
+    """Whether an instance holds a GPU that it needs for nobody, so that a CPU node is asked before it."""
+    return policy.leave_idle_gpus and _later(one.kind, policy) and not one.batch and one.state is not ModelState.LOADING
 
 
 def fragments(instances: Sequence[Standing], policy: PackingPolicy) -> list[InstanceId]:

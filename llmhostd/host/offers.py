@@ -12,7 +12,7 @@ from llmhostd.compute.iteration_plan import SchedulingPolicy
 from llmhostd.compute.shadow_validation import ShadowPolicy, Verdict, validate
 from llmhostd.compute.under_way import when_free
 from llmhostd.compute.workload import NodeLoad, RequestLoad
-from llmhostd.consolidation.bin_packing import NEARNESS, PackingPolicy, Standing, fit, preference
+from llmhostd.consolidation.bin_packing import NEARNESS, PackingPolicy, Standing, fit, preference, resting
 from llmhostd.domain.ids import InstanceId, RequestId
 from llmhostd.domain.model import ModelState
 from llmhostd.host.budget import Budget
@@ -100,6 +100,10 @@ class Offers:
         current = [one for one in taking if one not in outdated]
         loaded, coming = [one for one in current if one.loaded], [one for one in current if not one.loaded]
         return [*loaded, *outdated, *coming]
+
+    def resting(self, instances: Sequence[Instance]) -> list[Instance]:
+        """Those that hold a GPU for nobody."""
+        return [one for one in instances if resting(self.standing(one, AS_IT_IS), self._packing)]
 
     def drafts(
         self,

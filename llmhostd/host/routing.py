@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from llmhostd.compute.workload import RequestLoad
+from llmhostd.domain.hardware import NodeKind
 from llmhostd.domain.ids import ModelName, NodeId
 from llmhostd.host.budget import Budget
 from llmhostd.host.consolidator import Consolidator
@@ -91,12 +92,27 @@ class Routing:
         `excused_s`: how long it waited already for what it is not to blame for; added to its grace.
         """
         search = _Search(self._offers, request, now, excused_s)
-        found = search.first_of(self._offers.existing(model, request, nodes))
+        existing = self._offers.existing(model, request, nodes)
+        idle = self._offers.resting(existing) if request.latency_sensitive else []
+        found = search.first_of([one for one in existing if one not in idle])
+        if found is None and idle:
+            found = self._on_cpu(model, search, nodes) or search.first_of(idle)
         if found is None:
             found = self._consolidator.make_room(request, search.hindered, now, nodes)
         if found is None:
             found = search.first_of(self._offers.drafts(model, request, now, nodes))
         return search.answer(found)
+
+    def _on_cpu(self, model: ModelRecord, search: _Search, nodes: Sequence[NodeRecord]) -> Offer | None:
+        """Look for a new instance on a CPU node that needs no grace for its load, in memory that is free."""
+        cpus = [node for node in nodes if node.spec.kind is NodeKind.CPU]
+        for draft in self._offers.drafts(model, search.request, search.now, cpus):
+            if self._budget.others_must_give_way(draft, search.request):
+                continue
+            offer = self._offers.offer(draft, search.request, search.now, excused_s=search.excused_s)
+            if offer.verdict.accepted and offer.verdict.expected_ttft_s <= search.request.shape.slo.ttft_s:
+                return offer
+        return None
 
     def another(self, request: RequestLoad, now: float, nodes: Sequence[NodeRecord]) -> Offer | None:
         """Find a place on some nodes for a request that has one elsewhere, whose promise stays what it is."""

@@ -14,6 +14,7 @@ from llmhostd.compute.estimator import CorrectionPolicy
 from llmhostd.compute.headroom import HeadroomPolicy
 from llmhostd.compute.iteration_plan import IterationPolicy, SchedulingPolicy
 from llmhostd.compute.shadow_validation import ShadowPolicy
+from llmhostd.consolidation.bin_packing import PackingPolicy
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.host.budget import BudgetPolicy
@@ -94,6 +95,7 @@ def slinfer(assumptions: Assumptions) -> Policies:
     return Policies(
         host=HostPolicies(
             routing=RoutingPolicy(start_slack_s=float("inf")),
+            packing=PackingPolicy(leave_idle_gpus=False),
             residency=ResidencyPolicy(release_s=0.0),
             keep_alive=KeepAlivePolicy(keep_alive_s=assumptions.keep_alive_s),
             shadow=ShadowPolicy(loading_slowdown=1.0, only_added_harm=False),
@@ -120,6 +122,7 @@ def llmhostd(assumptions: Assumptions) -> Policies:
         host=HostPolicies(
             residency=paper.residency,
             keep_alive=paper.keep_alive,
+            packing=paper.packing,  # with a keep-alive of a second hardly anything idle is there to be left
             budget=knows,
             shadow=ShadowPolicy(loading_slowdown=1.0),
         ),
