@@ -124,6 +124,8 @@ class Hosted:
         if self.state is ModelState.WARM:
             self.pack()
             self.became_resident()
+        elif not self.running.instance.settled:
+            self.running.instance.pack()  # the slow run that packs is not among those that agree
         measurement = self.measuring()
         measurement.sample()
         if not measurement.stage_ended:
