@@ -194,7 +194,7 @@ class Device:
             if one.computes and not one.blocked:
                 if one.measuring:
                     choice = self._sample(one, "nobody waits; samples of its profile remain")
-                if choice is None and one.target is ModelState.RESIDENT and one.phase is Phase.WARM:
+                if choice is None and not one.blocked and _to_pack(one):  # its sample may wait for a larger pool
                     choice = self._pack(one)
             if choice is not None:
                 yield choice
@@ -204,6 +204,10 @@ class Device:
             shrink = self.pools.shrink(self.instances[one_id]) if one_id in self.instances else None
             if shrink is not None:
                 yield shrink
+
+
+def _to_pack(one: NodeInstance) -> bool:
+    return one.target is ModelState.RESIDENT and one.phase is Phase.WARM
 
 
 def _unless_wait(obstacle: Obstacle) -> ResizeKv | Eviction | None:

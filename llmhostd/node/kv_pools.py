@@ -70,7 +70,7 @@ class KvPools:
         blocks = min(wanted, most)
         if blocks > own:
             return self._resize(one, blocks, f"samples of its profile fill {blocks - own} KV blocks")
-        spare = self._reclaim(f"{one.id} is to be measured", but=one)
+        spare = self._reclaim(f"{one.id} is to be measured", but=one, measured_too=False)
         if spare is None and one.load.requests:
             return self._evict(one, {}, own + 1)
         return spare or Wait()
@@ -137,14 +137,15 @@ class KvPools:
     def _resize(self, one: NodeInstance, blocks: int, because: str) -> ResizeKv | Wait:
         return self.memory.resize(one, blocks, because) or Wait()
 
-    def _reclaim(self, because: str, but: NodeInstance | None = None) -> ResizeKv | None:
+    def _reclaim(self, because: str, but: NodeInstance | None = None, *, measured_too: bool = True) -> ResizeKv | None:
         """Take back what a pool has and does not use: of idle instances all, of others what is above demand.
 
-        The largest piece first.
+        The largest piece first. Not `measured_too`: those that are being measured keep theirs, or two that are would
+        take it from each other for ever.
         """
         best, best_keep, best_bytes = None, 0, 0
         for each in self.instances.values():
-            if each is but or not _shrinkable(each):
+            if each is but or not _shrinkable(each) or (each.measuring and not measured_too):
                 continue
             keep = 0 if each.idle else max(self.demand_of(each), each.blocks_with({}))
             spare_bytes = (each.kv_blocks - keep) * each.block_bytes

@@ -1,6 +1,6 @@
 """Any history: nothing is lost, one thing at a time, memory is kept, people come first, prefill goes on."""
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from node_script import MB, NodeScript, profile_of
 
@@ -236,8 +236,20 @@ def live(world, history):
     world.drain()
 
 
+POOL_WAITS_BESIDE_PACKING = [
+    ("load", "b", "fast", "resident"), ("complete",), ("turns", 2),
+    ("load", "a", "unmeasured", "resident"), ("complete",), ("turns", 1), ("break", 0),
+]  # fmt: skip
+TWO_ARE_MEASURED = [
+    ("load", "c", "fast", "warm"), ("complete",), ("load", "a", "unmeasured", "warm"),
+    ("submit", "c", 1, 1, 0, False), ("complete",), ("measure", 2),
+]  # fmt: skip
+
+
 @settings(max_examples=250, deadline=None)
 @given(histories, st.sampled_from([150, 260, 400, 2000]))
+@example(POOL_WAITS_BESIDE_PACKING, 260)
+@example(TWO_ARE_MEASURED, 150)
 def test_nothing_is_lost_and_every_rule_holds(history, memory_mb):
     world = World(memory_mb)
     live(world, history)
