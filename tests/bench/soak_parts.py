@@ -245,7 +245,7 @@ class Trouble:
     def _budget(self) -> None:
         if self.host.in_cgroup:
             used = int(USAGE.read_text())
-            more = self._chance.choice([300, 500, 900, 2000]) << 20
+            more = self._chance.choice([300, 1500, 2500, 4000]) << 20
             LIMIT.write_text(str(used + more))
 
 

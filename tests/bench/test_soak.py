@@ -114,8 +114,9 @@ def soak(host: Host, extra: Path, capsys: pytest.CaptureFixture[str]) -> None:
         print(f"held early {early}, late {late}, at rest {rest}")
     assert callers.wrong == []
     assert rest["files"] <= early["files"] + 10
-    assert rest["kib"] < early["kib"] + 60_000
-    assert late["kib"] < early["kib"] * 1.3 + 60_000
+    # Workers are young when it is early, if they were just killed: what they keep for every graph is not there yet.
+    assert rest["kib"] < early["kib"] + 150_000
+    assert late["kib"] < early["kib"] * 1.3 + 150_000
     check_what_is_left(host)
 
 
