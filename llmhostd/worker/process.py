@@ -13,7 +13,7 @@ BUILDER_NICE = 10
 """A builder gets a tenth of what a thread gets that computes on the same core, and all of a core that nobody uses.
 
 A 156M model that decodes on both cores beside a load of 1.1B was 3.0x slower (median gap) at 0, 1.9x at 5, 1.6x at 10,
-no better beyond; the load was none the slower (tests/bench/test_cold_start.py).
+little better beyond (1.5x at 19); the load took about as long (tests/bench/test_cold_start.py).
 """
 
 _SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
