@@ -14,6 +14,7 @@ from math import ceil
 from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.ids import InstanceId, RequestId
 from llmhostd.domain.model import ModelState
+from llmhostd.domain.request import Tier
 from llmhostd.host.fleet import Fleet, NodeRecord
 from llmhostd.host.instance import Instance
 from llmhostd.memory.kv_demand import KvDemandPolicy, demand_bytes
@@ -161,9 +162,14 @@ class Budget:
         return instance.kv_bytes * policy.kv_copy_s_per_byte + demand_bytes * policy.kv_allocate_s_per_byte
 
     def never_fits(self, instance: Instance, newcomer: RequestLoad) -> bool:
-        """Whether its node would be too small even if it were empty."""
+        """Whether its node would be too small even if it were empty.
+
+        What nobody waits for can wait until the node has again what it began with.
+        """
         alone_bytes = self.resident_bytes(instance) + self._kv_bytes(instance, (newcomer,))
-        return alone_bytes > self._fleet.node_of(instance).promised.capacity_bytes
+        node = self._fleet.node_of(instance)
+        best_bytes = node.spec.memory_bytes if newcomer.shape.tier is Tier.BEST_EFFORT else 0
+        return alone_bytes > max(node.promised.capacity_bytes, best_bytes)
 
     def outgrown(self, instance: Instance) -> bool:
         """Whether its answers are longer than expected, so that what it was promised is too little."""
