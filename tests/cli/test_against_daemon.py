@@ -106,7 +106,9 @@ def test_models_come_and_go_while_it_runs(served: Served, tiny_models_dir: Path)
     served.typed("models", "add", tiny_models_dir / "tiny-mistral", "--name", "guest")
     assert served.typed("run", "guest", "--max-tokens", "2", "hi")
     assert "goes when it is idle" in served.typed("models", "unload", "guest")
-    assert served.typed("models", "rm", "guest") == "guest is gone\n"
+    assert re.fullmatch(
+        r"guest is gone; its copy in .*/models/guest is deleted .*\n", served.typed("models", "rm", "guest")
+    )
     assert "there is no model 'guest'" in refused("--state-dir", served.state, "run", "guest", "hi", status=2)
 
 

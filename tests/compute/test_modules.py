@@ -193,7 +193,9 @@ def test_the_sampler_ends_whatever_it_is_told(most, samples, seconds):
     raise AssertionError("it asks for more than it may")
 
 
-rows = st.tuples(st.floats(0, 9), st.floats(0, 9), st.floats(-9, 9), st.floats(0.1, 3))
+tenths = st.integers(0, 90).map(lambda n: n / 10)
+"""Counts of tokens are far from the smallest floats, whose inverse is infinite."""
+rows = st.tuples(tenths, tenths, st.floats(-9, 9), st.floats(0.1, 3))
 
 
 @given(st.lists(rows, min_size=3, max_size=9), st.sampled_from([(None, None), (0.0, None), (0.0, 0.0)]))

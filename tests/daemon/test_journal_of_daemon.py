@@ -62,8 +62,7 @@ def test_a_daemons_history_is_decided_again_to_the_letter_without_a_word_of_anyb
     told = replay(state, "--with-settings", tmp_path / "new.toml", "--json")
     assert told.returncode == 1, told.stderr
     first = json.loads(told.stdout)["first"][0]
-    (then,), (now,) = first["then"], first["now"]
-    assert then["type"] == now["type"] == "SubmitRequest"
+    then, now = (next(one for one in first[when] if one["type"] == "SubmitRequest") for when in ("then", "now"))
     assert then["request"]["grace_s"] > now["request"]["grace_s"] == 0.0
     shown = replay(state, "--with-settings", tmp_path / "new.toml").stdout
     assert "answered otherwise" in shown
