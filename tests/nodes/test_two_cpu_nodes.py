@@ -96,8 +96,10 @@ def test_a_drain_and_a_kill_move_streams_to_the_other_node_token_for_token(
                 until(lambda: under_way(daemon))
                 assert daemon.http.post(f"/api/v1/nodes/{home}/drain").status_code == httpx.codes.ACCEPTED
                 assert [one.result() for one in streams] == expected
-                until(lambda: decided.places()[-CALLS:] == [[home, other]] * CALLS)
-            assert set(homes(daemon).values()) == {other}, "a drained node holds nothing"
+                # They go on where they are until the other node is level with them; a short one may end before that.
+                until(lambda: len(decided.places()) == 2 * CALLS)
+                assert all(one in ([home], [home, other]) for one in decided.places())
+            until(lambda: set(homes(daemon).values()) == {other})
             assert daemon.http.delete(f"/api/v1/nodes/{home}/drain").is_success
 
             with Decided(daemon) as decided:
