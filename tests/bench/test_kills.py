@@ -70,8 +70,8 @@ def test_no_token_changes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
             time.sleep(EVERY_S)
             stop.set()
             for call in calls:
-                one = call.result(120)
-                right, wrong, refused = right + one[0], wrong + one[1], refused + one[2]
+                good, turned_away = call.result(120)
+                right, refused = right + good, refused + turned_away
     with capsys.disabled():
         print(f"\n{kills} kills: {right} streams exact, {len(wrong)} not; {refused} refused while no worker was up")
     assert wrong == []
