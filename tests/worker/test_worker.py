@@ -62,8 +62,8 @@ def test_two_models_answer_and_an_unmeasured_one_is_measured_first(tmp_path: Pat
             await box.until(lambda: len(measured_b()) >= 3)
             coarse, fine, complete = (one.profile for one in measured_b())
             assert len(coarse.prefill) < len(fine.prefill) == len(complete.prefill)
-            samples = (complete.prefill, complete.decode, complete.dense, complete.checks)
-            assert sum(map(len, samples)) == box.all(ProfileProgressed)[-1].total
+            assert complete.decode
+            assert complete.checks
             assert complete.interpolation_error is not None
             assert complete.first_run_s >= 0
             assert complete.warm_bytes < complete.resident_bytes

@@ -39,8 +39,8 @@ class Memory(Screen[None]):
 
     @property
     def drawable(self) -> bool:
-        """Whether the innermost widget is there: not before all is composed, nor once it is being taken down."""
-        return bool(self.query("#nodes-memory"))
+        """Whether the first widget and the innermost are there: all is composed, and nothing taken down yet."""
+        return bool(self.query(Totals)) and bool(self.query("#nodes-memory"))
 
     def show(self, picture: Picture, *, paused: bool, unseen: int) -> None:
         """Draw the picture."""

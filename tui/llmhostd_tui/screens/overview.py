@@ -60,8 +60,8 @@ class Overview(Screen[None]):
 
     @property
     def drawable(self) -> bool:
-        """Whether the innermost widget is there: not before all is composed, nor once it is being taken down."""
-        return bool(self.query("#filter"))
+        """Whether the first widget and the innermost are there: all is composed, and nothing taken down yet."""
+        return bool(self.query(Totals)) and bool(self.query("#filter"))
 
     def show(self, picture: Picture, *, paused: bool = False, unseen: int = 0) -> None:
         """Draw the picture."""
