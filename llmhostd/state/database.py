@@ -1,6 +1,8 @@
 """Where does the daemon remember? One SQLite file in WAL mode, so that a reader never waits for the daemon."""
 
 import contextlib
+import fcntl
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,14 +23,26 @@ def open_database(directory: Path) -> Database:
     """
     file = directory / DATABASE_FILE
     try:
-        connection = sqlite3.connect(file, timeout=10.0, check_same_thread=False)
-        db = Database(connection)
-        db.enable_wal()
-        db.execute("pragma synchronous = normal")
-        migrate(db)
-    except sqlite3.Error as error:
+        with _one_at_a_time(directory):
+            connection = sqlite3.connect(file, timeout=10.0, check_same_thread=False)
+            db = Database(connection)
+            db.enable_wal()
+            db.execute("pragma synchronous = normal")
+            migrate(db)
+    except (OSError, sqlite3.Error) as error:
         raise OperatorError(f"{file}: {error}") from error
     return db
+
+
+@contextlib.contextmanager
+def _one_at_a_time(directory: Path) -> Iterator[None]:
+    """SQLite does not wait for its turn to switch a new file to WAL: it fails with "database is locked" at once."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
