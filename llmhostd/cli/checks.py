@@ -1,5 +1,6 @@
 """What is broken here, what is slow, and why? Each check looks at one thing and says one sentence."""
 
+import contextlib
 import os
 import shutil
 import socket
@@ -142,11 +143,8 @@ def served_paths(directory: Path) -> set[Path]:
     file = directory / "state.db"
     if not file.exists():
         return set()
-    database = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
-    try:
+    with _looked_into(file) as database:
         return {Path(path) for (path,) in database.execute("select path from models")}
-    finally:
-        database.close()
 
 
 def _check_database(directory: Path) -> Finding:
@@ -154,17 +152,19 @@ def _check_database(directory: Path) -> Finding:
     if not file.exists():
         return good("state", f"{directory} is writable and empty.")
     try:
-        database = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
-        try:
+        with _looked_into(file) as database:
             (verdict,) = database.execute("pragma quick_check").fetchone()
             (models,) = database.execute("select count(*) from models").fetchone()
-        finally:
-            database.close()
     except sqlite3.Error as error:
         return broken("state", f"{file} cannot be read: {error}. Move it away; models can be added again.")
     if verdict != "ok":
         return broken("state", f"{file} is damaged: {verdict}. Move it away; models can be added again.")
     return good("state", f"{file} is sound and knows {models} model(s).")
+
+
+def _looked_into(file: Path) -> "contextlib.closing[sqlite3.Connection]":
+    """Open a database that is not to be changed, not even brought up to date."""
+    return contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True))
 
 
 def _text(path: Path) -> str:

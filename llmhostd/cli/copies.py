@@ -16,11 +16,12 @@ from llmhostd.cli.registry import model_files
 from llmhostd.cli.root import Place
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.snapshot import InstanceSnapshot, RequestSnapshot
+from llmhostd.loader.store_writer import PARTIAL
 from llmhostd.state.models import RegisteredModel
 
 _REMOVED = ".removed"
 _UNFINISHED = {
-    ".partial": "an unfinished copy",
+    PARTIAL: "an unfinished copy",
     ".unfinished": "an unfinished copy or download",
     ".replaced": "a download that a newer one replaced",
     _REMOVED: "a copy whose deletion was interrupted",

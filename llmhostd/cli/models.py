@@ -222,7 +222,7 @@ def make_store(place: Place, source: Path, name: str, kind: str | None) -> Path:
             what = f"making {name}" if kind is None else f"making {name} ({kind})"
             convert(source, destination, weights, partial(draw, what), reading)
         elif destination != source and not is_copy_of(destination, source, weights, reading):
-            raise OperatorError(f"{destination} exists: `llmhostd models rm {name}` deletes it, or give another --name")
+            raise _taken(destination, name)
     return destination
 
 
@@ -232,9 +232,13 @@ def keep_adapter(place: Place, source: Path, name: str) -> Path:
     if destination.exists():
         if destination == source or is_adapter_copy(destination, source):
             return destination
-        raise OperatorError(f"{destination} exists: `llmhostd models rm {name}` deletes it, or give another --name")
+        raise _taken(destination, name)
     copy_adapter(source, destination)
     return destination
+
+
+def _taken(destination: Path, name: str) -> OperatorError:
+    return OperatorError(f"{destination} exists: `llmhostd models rm {name}` deletes it, or give another --name")
 
 
 def _millions(parameters: int) -> str:

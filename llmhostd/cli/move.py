@@ -1,9 +1,8 @@
 """How does an operator move what runs, while it runs?"""
 
-from difflib import get_close_matches
-
 import click
 
+from llmhostd.api.nearest import nearest
 from llmhostd.api.service import Moving
 from llmhostd.cli.daemon_client import running_daemon
 from llmhostd.cli.root import Place, example
@@ -25,9 +24,8 @@ def move(place: Place, /, what: str, node: str) -> None:
         models = [one.name for one in daemon.get("/api/v1/models", tuple[ModelSnapshot, ...])]
         requests = [one.id for one in daemon.get("/api/v1/requests", tuple[RequestSnapshot, ...])]
         if what not in requests and what not in models:
-            raise CallerError(
-                f"no request that runs and no model is called {what!r}{_hint(what, [*requests, *models])}"
-            )
+            hint = nearest(what, [*requests, *models]) or "; nothing runs"
+            raise CallerError(f"no request that runs and no model is called {what!r}{hint}")
         kind = "requests" if what in requests else "models"
         moving = daemon.post(f"/api/v1/{kind}/{what}/move", {"node": node}, Moving)
     for one in moving.stays:
@@ -35,8 +33,3 @@ def move(place: Place, /, what: str, node: str) -> None:
     if moving.stays:
         raise click.exceptions.Exit(1)
     click.echo(f"{what}: goes to {node}; `llmhostd ps` shows it")
-
-
-def _hint(what: str, known: list[str]) -> str:
-    near = get_close_matches(what, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else "; `llmhostd ps` shows what runs"

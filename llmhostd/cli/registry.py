@@ -6,11 +6,11 @@ Through the daemon when it runs, for it alone may then change its state; otherwi
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from pathlib import Path
 
 from sqlite_utils import Database
 
+from llmhostd.api.nearest import nearest
 from llmhostd.api.service import ModelRegistration
 from llmhostd.cli.daemon_client import DaemonClient, config_of, daemon_if_running, state_dir_of
 from llmhostd.cli.root import Place
@@ -122,7 +122,6 @@ def model_files(place: Place) -> Path:
 
 def unknown_model(name: str, known: Iterable[str]) -> UnknownModelError:
     """An error that names the nearest one."""
-    names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none yet'}"
-    return UnknownModelError(f"there is no model {name!r}; {hint}", field="model")
+    return UnknownModelError(
+        f"there is no model {name!r}{nearest(name, known) or '; there are none yet'}", field="model"
+    )

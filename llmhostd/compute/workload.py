@@ -100,8 +100,7 @@ class RequestLoad:
 
     def moved_shape(self) -> RequestShape:
         """Say what must be submitted elsewhere for it to go on where it is now."""
-        first_s = self.shape.first_token_s if self.first_token_s is None else self.first_token_s
-        last_s = self.shape.last_token_s if self.last_token_s is None else self.last_token_s
+        first_s, last_s = self.said_s
         return msgspec.structs.replace(
             self.shape,
             tokens_out=self.tokens_out,
@@ -109,6 +108,12 @@ class RequestLoad:
             last_token_s=last_s,
             given_tokens=min(self.shape.given_tokens, self.computed_tokens),
         )
+
+    @property
+    def said_s(self) -> tuple[float | None, float | None]:
+        """When it said its first token and its last, here or where it was before."""
+        shape, first_s, last_s = self.shape, self.first_token_s, self.last_token_s
+        return shape.first_token_s if first_s is None else first_s, shape.last_token_s if last_s is None else last_s
 
     def said(self, tokens: int, at_s: float) -> None:
         """Take note of output tokens."""

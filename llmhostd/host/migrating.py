@@ -99,8 +99,7 @@ class Migrating:
         if migration.phase is Phase.PREPARING or not self._has_memory(instance, self._fleet.node_of(instance)):
             return self._abandon(name, Trigger.GIVEN_UP, now, because)
         migration.move(Trigger.HURRIED)
-        why = f"{migration.computed_tokens} of its {request.load.context_tokens} tokens are computed there"
-        return self._switch(request, migration, Offer(instance, request.load, Verdict(True, 0.0, why)), now, because)
+        return self._switch(request, migration, _as_it_is(request, migration, instance), now, because)
 
     def give_up_on(self, node: NodeRecord, now: float, because: str) -> list[HostAction]:
         """Let nothing more come to a node."""
@@ -197,9 +196,7 @@ class Migrating:
             why_not = Trigger.SOURCE_LOST if migration.phase is Phase.PREPARING else Trigger.GIVEN_UP
             return self._abandon(name, why_not, now, "its stream has lost its place and cannot go on here yet")
         migration.move(Trigger.SOURCE_LOST)
-        why = f"{migration.computed_tokens} of its {request.load.context_tokens} tokens are computed there"
-        offer = Offer(instance, request.load, Verdict(True, 0.0, why))
-        return self._switch(request, migration, offer, now, "its place is gone")
+        return self._switch(request, migration, _as_it_is(request, migration, instance), now, "its place is gone")
 
     def _switch(
         self, request: LiveRequest, migration: Migration, offer: Offer, now: float, because: str
@@ -234,3 +231,9 @@ class Migrating:
             actions.append(CancelRequest(node_id=node.spec.id, request_id=name, because=because))
         instance.arriving.pop(name, None)
         return actions + self._placement.vacated(instance, now, because)
+
+
+def _as_it_is(request: LiveRequest, migration: Migration, instance: Instance) -> Offer:
+    """What a destination offers a stream that cannot stay where it is: nothing is asked."""
+    why = f"{migration.computed_tokens} of its {request.load.context_tokens} tokens are computed there"
+    return Offer(instance, request.load, Verdict(True, 0.0, why))

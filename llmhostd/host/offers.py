@@ -90,9 +90,9 @@ class Offers:
     ) -> list[Instance]:
         """List a model's instances on some nodes, the one to be filled first before others."""
         names = [node.spec.id for node in nodes if self._open(node, request)]
-        mine = [one for one in self.all_of(model, what_if) if one.node_id in names and self._has_slot(one, what_if)]
-        taking = sorted(mine, key=lambda one: preference(self.standing(one, what_if), self._packing))
-        taking = [one for one in taking if not one.closed]
+        mine = [one for one in self.all_of(model, what_if) if one.node_id in names and not one.closed]
+        taking = [one for one in mine if self._has_slot(one, what_if)]
+        taking.sort(key=lambda one: preference(self.standing(one, what_if), self._packing))
         outdated = [one for one in taking if not self._fleet.current(one)]
         if not outdated:
             return taking
@@ -221,8 +221,7 @@ class Offers:
 def _caught_up(request: RequestLoad, later_s: float = 0.0) -> RequestLoad:
     """Copy a stream as if its context were computed but for the last token, and all that it did had been later."""
     shape = request.shape
-    first_s = shape.first_token_s if request.first_token_s is None else request.first_token_s
-    last_s = shape.last_token_s if request.last_token_s is None else request.last_token_s
+    first_s, last_s = request.said_s
     return replace(
         request,
         shape=msgspec.structs.replace(shape, arrived_s=shape.arrived_s + later_s),

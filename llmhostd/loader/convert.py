@@ -12,9 +12,9 @@ from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.model import WeightFormat
 from llmhostd.loader.quantize import choose, copied, quantized
 from llmhostd.loader.safetensors import CONFIG_FILE, describe, read_json
-from llmhostd.loader.source import Source
+from llmhostd.loader.source import Progress, Source
 from llmhostd.loader.store_index import is_store, read_index
-from llmhostd.loader.store_writer import Progress, write_store
+from llmhostd.loader.store_writer import write_store
 from llmhostd.loader.verify import verify
 
 _COMPANIONS = (".json", ".jinja", ".txt", ".model")

@@ -14,11 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from llmhostd.domain.errors import CheckpointError
-from llmhostd.loader.page_cache import weight_files
+from llmhostd.loader.page_cache import populate, weight_files
 from llmhostd.loader.safetensors import map_file
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_MADV_POPULATE_READ = 22
 _PIECE_BYTES = 8 << 20
 """Small enough that whoever must wait for a piece hardly notices."""
 
@@ -58,5 +57,5 @@ class KeptWeights:
         if not self.unlocked and number not in (errno.ENOMEM, errno.EPERM, errno.EAGAIN):
             raise CheckpointError(f"{self._checkpoint}: cannot be read into memory: {os.strerror(number)}")
         self.unlocked = self.unlocked or f"memory cannot be locked: {os.strerror(number)} (RLIMIT_MEMLOCK)"
-        if _libc.madvise(*where, _MADV_POPULATE_READ) and ctypes.get_errno() == errno.EFAULT:
+        if not populate(address, size):
             raise CheckpointError(f"{self._checkpoint}: cannot be read into memory: the disk says that it cannot")

@@ -6,8 +6,6 @@ for it. One thread by default: it reads as fast as the disk, and a second would 
 it hastens this (measured by tests/bench/test_loading.py).
 """
 
-import ctypes
-import errno
 import mmap
 import resource
 import threading
@@ -19,10 +17,7 @@ import numpy as np
 from llmhostd.checkpoints.layout import StoreIndex
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.loader.checksum import checksum
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_MADV_POPULATE_READ = 22
-"""Linux 5.14: fault in, reading from the file. Where it is unknown, the checksum faults the pages in, more slowly."""
+from llmhostd.loader.page_cache import populate
 
 _SECTOR = 512
 """Unit in which the kernel counts what a thread had read from block devices, whatever they are."""
@@ -78,7 +73,7 @@ class MappedReader:
         address = bytes_.ctypes.data
         for block in self._index.blocks:
             for place, (begin, end) in enumerate(block.chunks(self._index.chunk_bytes)):
-                if not _populate(address + begin, end - begin):
+                if not populate(address + begin, end - begin):
                     self._fail(CheckpointError(_unreadable(self._file, begin, end)))
                     return
                 if checksum(bytes_[begin:end].data) != block.checksums[place]:
@@ -94,12 +89,6 @@ class MappedReader:
         with self._progress:
             self._damage = error
             self._progress.notify_all()
-
-
-def _populate(address: int, size: int) -> bool:
-    """Bring mapped bytes into memory. False: touching them would be a SIGBUS, which nobody survives."""
-    failed = _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _MADV_POPULATE_READ)
-    return not failed or ctypes.get_errno() != errno.EFAULT
 
 
 def _unreadable(file: Path, begin: int, end: int) -> str:

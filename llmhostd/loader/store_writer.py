@@ -21,13 +21,11 @@ import xxhash
 from llmhostd.checkpoints.layout import CHUNK_BYTES, FORMAT, Block, SourceFile, StoreIndex, WantedTensor, lay_out
 from llmhostd.domain.errors import OperatorError
 from llmhostd.loader.checksum import checksum
+from llmhostd.loader.source import Progress
 from llmhostd.loader.store_index import DATA_FILE, INDEX_FILE
 
 Values = Mapping[str, Callable[[], Iterator[npt.NDArray[Any]]]]
 """By tensor: yields C-contiguous pieces that concatenate to the whole, as they are stored."""
-Progress = Callable[[int, int], None]
-"""Hears (bytes written, bytes in all)."""
-
 PARTIAL = ".partial"
 _NOTE = "unfinished.json"
 

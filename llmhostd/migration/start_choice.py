@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from llmhostd.checkpoints.tiers import StartRates
 from llmhostd.domain.start import TierBytes
 from llmhostd.migration.cost import ResumeCost
 
@@ -73,13 +72,13 @@ class Way:
     moves: tuple[Move, ...] = ()
 
 
-def soonest(model: Model, servers: Sequence[Server], rates: StartRates, resume: ResumeCost) -> Way | None:
+def soonest(model: Model, servers: Sequence[Server], read_s: ReadTime, resume: ResumeCost) -> Way | None:
     """Find the way by which a model starts soonest; of equals the one that moves fewest. None: nobody has room."""
-    ways = list(_ways(model, servers, cache(rates.read_s), resume))
+    ways = list(_ways(model, servers, cache(read_s), resume))
     return min(ways, key=lambda way: (way.start_s, len(way.moves), way.server), default=None)
 
 
-def soonest_by_stopping(model: Model, servers: Sequence[Server], rates: StartRates) -> tuple[Way, list[Running]] | None:
+def soonest_by_stopping(model: Model, servers: Sequence[Server], read_s: ReadTime) -> tuple[Way, list[Running]] | None:
     """The same if those who run can only be stopped, at once: the way, and whom (who lost least first).
 
     As Shepherd* does (§7.3): the server is told by the same estimates. None: nobody has room.
@@ -91,23 +90,23 @@ def soonest_by_stopping(model: Model, servers: Sequence[Server], rates: StartRat
             if server.free_gpus + sum(one.model.gpus for one in stopped) < model.gpus:
                 stopped.append(who)
         if server.free_gpus + sum(one.model.gpus for one in stopped) >= model.gpus:
-            found.append((load_s(model, server, rates), len(stopped), server.id, stopped))
+            found.append((load_s(model, server, read_s), len(stopped), server.id, stopped))
     if not found:
         return None
     start_s, _, server_id, stopped = min(found, key=lambda one: one[:3])
     return Way(server_id, start_s), stopped
 
 
-def load_s(model: Model, server: Server, rates: StartRates) -> float:
+def load_s(model: Model, server: Server, read_s: ReadTime) -> float:
     """How long a server with a free GPU takes to start a model: q + n / b; nothing where it is loaded and idle."""
     if server.idle.get(model.name):
         return 0.0
-    return server.queue_s + rates.read_s(server.lies[model.name])
+    return server.queue_s + read_s(server.lies[model.name])
 
 
 def _ways(model: Model, servers: Sequence[Server], read_s: ReadTime, resume: ResumeCost) -> Iterator[Way]:
     for server in servers:
-        own_s = 0.0 if server.idle.get(model.name) else server.queue_s + read_s(server.lies[model.name])
+        own_s = load_s(model, server, read_s)
         if server.free_gpus >= model.gpus:
             yield Way(server.id, own_s)
             continue

@@ -156,8 +156,8 @@ class StartCluster:
         if self._scheduler is Scheduler.SERVERLESS:
             way = self._any(model, servers)
         elif self._scheduler is Scheduler.SERVERLESSLLM:
-            way = soonest(model, servers, self._rates, self._resume)
-        elif (found := soonest_by_stopping(model, servers, self._rates)) is not None:
+            way = soonest(model, servers, self._rates.read_s, self._resume)
+        elif (found := soonest_by_stopping(model, servers, self._rates.read_s)) is not None:
             way, stopped = found
         return None if way is None else lambda then: self._start(job, way, stopped, then)
 
@@ -167,7 +167,7 @@ class StartCluster:
         if not free:
             return None
         server = free[int(self._places.uniform() * len(free))]
-        return Way(server.id, load_s(model, server, self._rates))
+        return Way(server.id, load_s(model, server, self._rates.read_s))
 
     def _seen(self, host: Host, now: float, *, may_move: bool) -> Server:
         jobs = [one for one in self._jobs.values() if one.server == host.id and not one.moving] if may_move else []

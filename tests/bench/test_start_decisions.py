@@ -32,7 +32,7 @@ def test_decisions_per_second(servers: int, gpus: int, capsys: pytest.CaptureFix
         seen, rates, resume = cluster(servers, gpus, models, busy), StartRates(StartPolicy()), ResumeCost(0.0025, 0.05)
         began_s, count = time.process_time(), 0
         while time.process_time() - began_s < 1.0:
-            soonest(models[count % len(models)], seen, rates, resume)
+            soonest(models[count % len(models)], seen, rates.read_s, resume)
             count += 1
         told.append(f"{count / (time.process_time() - began_s):,.0f} at {busy:.0%} busy")
     with capsys.disabled():

@@ -17,7 +17,7 @@ from llmhostd.migration.start_choice import (
     soonest_by_stopping,
 )
 
-RATES = StartRates(StartPolicy(memory_bytes_per_s=10.0, disk_bytes_per_s=2.0))
+READ_S = StartRates(StartPolicy(memory_bytes_per_s=10.0, disk_bytes_per_s=2.0)).read_s
 RESUME = ResumeCost(0.01, 0.05)
 MODELS = [Model(f"m{n}", 1, 10 + n) for n in range(4)]
 
@@ -49,14 +49,14 @@ def best_by_trying(model: Model, servers: list[Server], gpus: int) -> float | No
     for server in servers:
         need = gpus - server.free_gpus
         if need <= 0:
-            found.append(load_s(model, server, RATES))
+            found.append(load_s(model, server, READ_S))
             continue
         others = [each for each in servers if each is not server]
         for leaving in permutations(server.running, need):
             for places in product(range(len(others)), repeat=need):
                 done_s = moved_s(leaving, [others[place] for place in places])
                 if done_s is not None:
-                    found.append(done_s + load_s(model, server, RATES))
+                    found.append(done_s + load_s(model, server, READ_S))
     return min(found, default=None)
 
 
@@ -74,7 +74,7 @@ def moved_s(leaving: tuple[Running, ...], to: list[Server]) -> float | None:
         if idle.get((server.id, who.model.name)):
             idle[server.id, who.model.name] = 0
         else:
-            queue_s[server.id] += RATES.read_s(server.lies[who.model.name])
+            queue_s[server.id] += READ_S(server.lies[who.model.name])
             arrives_s = queue_s[server.id]
         done_s = max(done_s, arrives_s + RESUME.resume_s(who.tokens))
     return done_s
@@ -82,7 +82,7 @@ def moved_s(leaving: tuple[Running, ...], to: list[Server]) -> float | None:
 
 @given(clusters(), st.sampled_from(MODELS))
 def test_of_one_gpu_it_is_the_soonest_of_all_ways(servers: list[Server], model: Model) -> None:
-    way, best = soonest(model, servers, RATES, RESUME), best_by_trying(model, servers, 1)
+    way, best = soonest(model, servers, READ_S, RESUME), best_by_trying(model, servers, 1)
     assert (way is None) == (best is None)
     assert way is None or best is None or abs(way.start_s - best) < 1e-9
 
@@ -91,7 +91,7 @@ def test_of_one_gpu_it_is_the_soonest_of_all_ways(servers: list[Server], model: 
 @given(clusters(), st.sampled_from(MODELS))
 def test_of_two_gpus_it_is_a_way_and_never_sooner_than_the_soonest(servers: list[Server], model: Model) -> None:
     wide = Model(model.name, 2, model.weight_bytes)
-    way, best = soonest(wide, servers, RATES, RESUME), best_by_trying(wide, servers, 2)
+    way, best = soonest(wide, servers, READ_S, RESUME), best_by_trying(wide, servers, 2)
     assert (way is None) == (best is None)
     if way is not None and best is not None:
         assert way.start_s >= best - 1e-9
@@ -103,12 +103,12 @@ def test_of_two_gpus_it_is_a_way_and_never_sooner_than_the_soonest(servers: list
 
 @given(clusters(), st.sampled_from(MODELS))
 def test_stopping_somebody_is_as_soon_as_if_nobody_ran(servers: list[Server], model: Model) -> None:
-    found = soonest_by_stopping(model, servers, RATES)
+    found = soonest_by_stopping(model, servers, READ_S)
     able = [each for each in servers if each.free_gpus + len(each.running) >= 1]
     assert (found is None) == (not able)
     if found is not None:
         way, stopped = found
-        assert abs(way.start_s - min(load_s(model, each, RATES) for each in able)) < 1e-9
+        assert abs(way.start_s - min(load_s(model, each, READ_S) for each in able)) < 1e-9
         here = next(each for each in servers if each.id == way.server)
         assert all(who in here.running for who in stopped)
         assert here.free_gpus + len(stopped) >= 1
@@ -120,11 +120,11 @@ def test_somebody_moves_only_if_that_is_sooner_than_the_disk() -> None:
     near, far = TierBytes(memory_bytes=10), TierBytes(disk_bytes=10)
     busy = Server(0, 0, 0.0, {"m0": near, "m1": near}, {}, [Running(7, there, 100)])
     free = Server(1, 1, 0.0, {"m0": far, "m1": near}, {}, [])
-    way = soonest(here, [busy, free], RATES, RESUME)
+    way = soonest(here, [busy, free], READ_S, RESUME)
     assert way is not None
     assert (way.server, [(move.who.id, move.to) for move in way.moves]) == (0, [(7, 1)])
     assert abs(way.start_s - (1.0 + 1.05 + 1.0)) < 1e-9
     longer = Server(0, 0, 0.0, busy.lies, {}, [Running(7, there, 10_000)])
-    stays = soonest(here, [longer, free], RATES, RESUME)
+    stays = soonest(here, [longer, free], READ_S, RESUME)
     assert stays is not None
     assert (stays.server, stays.start_s) == (1, 5.0)
