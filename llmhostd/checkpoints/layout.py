@@ -64,7 +64,7 @@ class Block(Word):
 
 
 class SourceFile(Word):
-    """A file that a store was made from."""
+    """A file that a store was made from, or that lies in it beside the weights."""
 
     name: str
     size_bytes: int
@@ -80,6 +80,8 @@ class StoreIndex(Word):
     data_bytes: int
     blocks: tuple[Block, ...]
     source: tuple[SourceFile, ...]
+    companions: tuple[SourceFile, ...] = ()
+    """What lies beside it: config, tokenizer, chat template."""
 
     def tensors(self) -> Iterator[PlacedTensor]:
         """All of them, in order."""

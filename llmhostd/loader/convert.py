@@ -13,7 +13,7 @@ from llmhostd.domain.model import WeightFormat
 from llmhostd.loader.quantize import choose, copied, quantized
 from llmhostd.loader.safetensors import CONFIG_FILE, describe, read_json
 from llmhostd.loader.source import Progress, Source
-from llmhostd.loader.store_index import is_store, read_index
+from llmhostd.loader.store_index import DATA_FILE, is_store, read_index
 from llmhostd.loader.store_writer import write_store
 from llmhostd.loader.verify import verify
 
@@ -69,7 +69,8 @@ def _copy_companions(source: Path, directory: Path, quantization: Quantization |
         config |= {"quantization_config": quantization_config(quantization)}
     (directory / CONFIG_FILE).write_text(json.dumps(config, indent=2))
     for file in sorted(source.iterdir()):
-        about_weights = file.name == CONFIG_FILE or ".safetensors" in file.name or file.name.endswith(".index.json")
+        about_weights = file.name.startswith((CONFIG_FILE, DATA_FILE)) or ".safetensors" in file.name
+        about_weights = about_weights or file.name.endswith(".index.json")
         if file.suffix in _COMPANIONS and not about_weights and file.is_file():
             _copy(file, directory / file.name)
 

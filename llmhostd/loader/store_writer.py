@@ -49,9 +49,11 @@ def write_store(
         with _alone(partial, destination), _nothing_left_if_it_fails(partial):
             if destination.exists():
                 raise OperatorError(f"{destination}: exists already")
-            _fill(partial, lay_out(wanted), values, source, progress)
+            index = _fill(partial, lay_out(wanted), values, source, progress)
             companions(partial)
             (partial / _NOTE).unlink()
+            beside = companion_files(partial)
+            _note(partial / INDEX_FILE, msgspec.structs.replace(index, companions=beside))
             _sync_all(partial)
             partial.rename(destination)
             _sync(destination.parent)
@@ -76,8 +78,8 @@ def _nothing_left_if_it_fails(partial: Path) -> Iterator[None]:
 
 def _fill(
     partial: Path, blocks: tuple[Block, ...], values: Values, source: tuple[SourceFile, ...], progress: Progress | None
-) -> None:
-    """Write the data file and its index, taking up what a killed process left."""
+) -> StoreIndex:
+    """Write the data file, taking up what a killed process left; returns its index."""
     total = blocks[-1].end if blocks else 0
     done = _taken_up(partial, blocks, source)
     at = done[-1].end if done else 0
@@ -95,7 +97,17 @@ def _fill(
             file.flush()
             os.fsync(file.fileno())
             _note(partial / _NOTE, _index(tuple(done), source))
-    _note(partial / INDEX_FILE, _index(tuple(done), source))
+    return _index(tuple(done), source)
+
+
+def companion_files(store: Path) -> tuple[SourceFile, ...]:
+    """Sum up what lies in a store's directory beside the weights and what tells of them."""
+    found = []
+    for file in sorted(store.iterdir()):
+        if file.is_file() and not file.name.startswith((DATA_FILE, ".")):
+            content = file.read_bytes()
+            found.append(SourceFile(name=file.name, size_bytes=len(content), checksum=checksum(content)))
+    return tuple(found)
 
 
 def _index(blocks: tuple[Block, ...], source: tuple[SourceFile, ...]) -> StoreIndex:

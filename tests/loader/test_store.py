@@ -79,6 +79,17 @@ def test_what_comes_before_the_damage_can_be_used(tmp_path: Path, large: Path) -
         opened.array(last.name)
 
 
+def test_a_store_can_be_made_smaller_and_knows_what_lies_beside_it(tmp_path: Path, large: Path) -> None:
+    convert(large, tmp_path / "store")
+    convert(tmp_path / "store", tmp_path / "small", WeightFormat.INT8)
+    verify(tmp_path / "small", lambda *_: None)
+    for store in (tmp_path / "store", tmp_path / "small"):
+        beside = {one.name: one.size_bytes for one in read_index(store).companions}
+        assert beside == {
+            one.name: one.stat().st_size for one in store.iterdir() if one.name not in (DATA_FILE, INDEX_FILE)
+        }
+
+
 @pytest.mark.parametrize("change", ["truncated", "longer", "gone", "no json", "not ours"])
 def test_a_store_that_is_not_whole_is_refused_when_it_is_opened(tmp_path: Path, change: str) -> None:
     convert(source_of(tmp_path / "source", BY_NAME["llama"]), tmp_path / "store")
