@@ -2,7 +2,7 @@
 
     python contender_ours.py CHECKPOINT COMPUTE KV THREADS
 
-A step is everything between two tokens but the scheduler: flat batch, iteration, the likeliest token of each row.
+A step is everything between two tokens but the scheduler: what the runner does, to the drawn token of each request.
 """
 
 import json
@@ -14,10 +14,12 @@ from pathlib import Path
 from llmhostd_openvino import open_engine
 
 from llmhostd.domain.hardware import NodeSpec
-from llmhostd.domain.ids import HardwareKey, NodeId
+from llmhostd.domain.ids import HardwareKey, NodeId, RequestId
 from llmhostd.domain.model import ComputePrecision, KvPrecision
+from llmhostd.domain.node_events import RowPlan
+from llmhostd.domain.request import Sampling
 from llmhostd.engines.interface import LoadOptions
-from llmhostd.engines.paged_contexts import Context, PagedContexts
+from llmhostd.engines.runner import Runner
 
 BATCHES = (1, 4, 16, 32)
 CONTEXT = 512
@@ -27,16 +29,11 @@ PREFILLS = 6
 
 def main(checkpoint: str, compute: str, kv: str, threads: str) -> None:
     """Measure and print."""
-    node = NodeSpec(
-        id=NodeId("cpu0"), engine="openvino", hardware_key=HardwareKey("bench"), cores=(0, 1), memory_bytes=8 << 30
-    )
-    options = LoadOptions(compute=ComputePrecision(compute), kv=KvPrecision(kv), threads=int(threads))
-    instance = open_engine(node).load(Path(checkpoint), options)
-    contexts = PagedContexts([instance], kv_blocks=max(BATCHES) * (CONTEXT // instance.block_tokens + 2))
-    contexts.greedy(prompt(0), 3)
-    seconds = {f"prefill {CONTEXT}": prefill_s(contexts)}
+    steps = Steps(checkpoint, compute, kv, int(threads))
+    steps.prefill_s(0)
+    seconds = {f"prefill {CONTEXT}": statistics.median(steps.prefill_s(seed) for seed in range(1, PREFILLS + 1))}
     for batch in BATCHES:
-        seconds[f"decode {batch}"] = decode_s(contexts, batch)
+        seconds[f"decode {batch}"] = statistics.median(steps.decode_s(batch, STEPS))
     print(json.dumps(seconds))
 
 
@@ -45,33 +42,54 @@ def prompt(seed: int) -> list[int]:
     return [3 + (seed * 7919 + place * place * 31) % 31_000 for place in range(CONTEXT)]
 
 
-def prefill_s(contexts: PagedContexts) -> float:
-    """Return the median of several prefills."""
-    taken = []
-    for seed in range(PREFILLS):
-        context = Context(prompt(seed))
-        begun = time.perf_counter()
-        contexts.step([(context, CONTEXT)]).argmax(-1)
-        taken.append(time.perf_counter() - begun)
-        contexts.release(context)
-    return statistics.median(taken)
+class Steps:
+    """Times iterations of one instance."""
 
+    def __init__(self, checkpoint: str, compute: str, kv: str, threads: int) -> None:
+        node = NodeSpec(
+            id=NodeId("cpu0"), engine="openvino", hardware_key=HardwareKey("bench"), cores=(0, 1), memory_bytes=8 << 30
+        )
+        options = LoadOptions(compute=ComputePrecision(compute), kv=KvPrecision(kv), threads=threads)
+        self._runner = Runner(open_engine(node).load(Path(checkpoint), options))
+        self._runner.resize(max(BATCHES) * (CONTEXT // self._runner.instance.block_tokens + 2))
 
-def decode_s(contexts: PagedContexts, batch: int) -> float:
-    """Return the median of decode steps that follow real prefills."""
-    running = [Context(prompt(seed)) for seed in range(batch)]
-    for context in running:
-        context.tokens.append(int(contexts.step([(context, CONTEXT)])[0].argmax()))
-    taken = []
-    for _ in range(STEPS):
+    def prefill_s(self, seed: int) -> float:
+        """Time one prefill."""
+        self._forget()
+        plan = self._submit(seed)
         begun = time.perf_counter()
-        likeliest = contexts.step([(context, 1) for context in running]).argmax(-1)
-        for context, token in zip(running, likeliest, strict=True):
-            context.tokens.append(int(token))
-        taken.append(time.perf_counter() - begun)
-    for context in running:
-        contexts.release(context)
-    return statistics.median(taken)
+        self._runner.run([plan])
+        taken_s = time.perf_counter() - begun
+        self._runner.drop(plan.request_id)
+        return taken_s
+
+    def decode_s(self, batch: int, steps: int) -> list[float]:
+        """Time decode steps that follow real prefills."""
+        self._forget()
+        prefills = [self._submit(seed) for seed in range(batch)]
+        for one in prefills:
+            self._runner.run([one])
+        decodes = [RowPlan(request_id=one.request_id, tokens=1, sample=True) for one in prefills]
+        taken_s = []
+        for _ in range(steps):
+            begun = time.perf_counter()
+            self._runner.run(decodes)
+            taken_s.append(time.perf_counter() - begun)
+        for one in decodes:
+            self._runner.drop(one.request_id)
+        return taken_s
+
+    def _forget(self) -> None:
+        """Keep no prefix of an earlier prompt: all of the next ones is to be computed."""
+        blocks = self._runner.instance.kv_blocks
+        self._runner.resize(0)
+        self._runner.resize(blocks)
+
+    def _submit(self, seed: int) -> RowPlan:
+        request_id = RequestId(f"prompt-{seed}")
+        sampling = Sampling(max_tokens=2 * CONTEXT, temperature=0.0, ignore_eos=True)
+        self._runner.submit(request_id, prompt(seed), sampling)
+        return RowPlan(request_id=request_id, tokens=CONTEXT, sample=True)
 
 
 if __name__ == "__main__":

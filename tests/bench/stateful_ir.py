@@ -10,7 +10,7 @@ from pathlib import Path
 import openvino as ov
 import openvino.opset13 as ops
 from llmhostd_openvino.ops import floats, int32, ints64, inverse_frequencies, parameter, rms_norm, swish
-from llmhostd_openvino.weights import Weights
+from llmhostd_openvino.weights import StoredWeights
 from openvino.op.util import Variable, VariableInfo
 
 from llmhostd.checkpoints.tensors import EMBEDDING, FINAL_NORM, HEAD
@@ -28,7 +28,7 @@ class _StatefulDecoder:
 
     def __init__(self, checkpoint: Path) -> None:
         self._checkpoint = open_checkpoint(checkpoint)
-        self._a, self._weights = self._checkpoint.architecture, Weights(self._checkpoint)
+        self._a, self._weights = self._checkpoint.architecture, StoredWeights(self._checkpoint)
         names = ("input_ids", "attention_mask", "position_ids")
         self._ids, self._mask, self._positions = (parameter(ov.Type.i64, [-1, -1], name) for name in names)
         self._beams = parameter(ov.Type.i32, [-1], "beam_idx")
@@ -37,7 +37,7 @@ class _StatefulDecoder:
         self._cos, self._sin = self._angles()
 
     def build(self) -> ov.Model:
-        x = ops.gather(self._weights.plain(EMBEDDING), ops.convert(self._ids, "i32"), int32(0))
+        x = self._weights.rows(EMBEDDING, ops.convert(self._ids, "i32"))
         for layer in range(self._a.layers):
             prefix = f"model.layers.{layer}."
             x = ops.add(x, self._attention(self._norm(x, prefix + "input_layernorm.weight"), prefix, layer))
@@ -111,4 +111,4 @@ class _StatefulDecoder:
         return rms_norm(x, self._weights.vector(name), self._a.norm_eps)
 
     def _linear(self, x: ov.Node, name: str) -> ov.Node:
-        return ops.matmul(x, self._weights.linear(name), False, True)
+        return self._weights.product(x, name)
