@@ -16,7 +16,7 @@ from llmhostd.cli.registry import model_files
 from llmhostd.cli.root import Place
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.snapshot import InstanceSnapshot, RequestSnapshot
-from llmhostd.loader.store_writer import PARTIAL
+from llmhostd.loader.store_directory import PARTIAL
 from llmhostd.state.models import RegisteredModel
 
 _REMOVED = ".removed"

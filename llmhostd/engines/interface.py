@@ -20,6 +20,7 @@ from llmhostd.domain.profile import Profile
 from llmhostd.domain.reports import LoadStages
 from llmhostd.domain.words import Word
 from llmhostd.loader.adapter import AdapterWeights
+from llmhostd.loader.mapped_reader import Arriving
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -89,6 +90,8 @@ class EngineFacts(Word):
     """What is slow or off here, why, and what would help. Never empty silently: no fallback goes unsaid."""
     adapters: bool = False
     """Whether it takes `LoadOptions.adapters`; one that does not must not be given them."""
+    arriving: bool = False
+    """The same of `LoadOptions.arriving`; one that does not is given a checkpoint when all of it is here."""
 
 
 class LoadOptions(Word):
@@ -101,6 +104,8 @@ class LoadOptions(Word):
     """None: the whole model."""
     adapters: AdapterSlots | None = None
     """None: no adapters, at no cost."""
+    arriving: Arriving | None = None
+    """The checkpoint's weights are still coming; `loader.safetensors.open_checkpoint` waits for them with this."""
 
 
 class EngineInstance(Protocol):

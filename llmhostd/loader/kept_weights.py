@@ -16,6 +16,7 @@ import numpy as np
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.loader.page_cache import populate, weight_files
 from llmhostd.loader.safetensors import map_file
+from llmhostd.loader.store_index import arrives
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PIECE_BYTES = 8 << 20
@@ -27,6 +28,8 @@ class KeptWeights:
 
     def __init__(self, checkpoint: Path) -> None:
         """Map its files. Raises CheckpointError naming the one that cannot be mapped."""
+        if arrives(checkpoint):
+            raise CheckpointError(f"{checkpoint}: its weights are not here yet")
         self._maps = [map_file(file) for file in weight_files(checkpoint)]
         self._checkpoint = checkpoint
         self.unlocked = ""

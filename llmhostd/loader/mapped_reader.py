@@ -11,6 +11,7 @@ import resource
 import threading
 import time
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -23,11 +24,20 @@ _SECTOR = 512
 """Unit in which the kernel counts what a thread had read from block devices, whatever they are."""
 
 
+class Arriving(Protocol):
+    """Weights that are still coming over the network into the file that is mapped."""
+
+    def wait(self, end: int) -> None:
+        """Wait until everything before an offset is in the file. Raises CheckpointError when it will not come."""
+        ...
+
+
 class MappedReader:
     """Reads one mapped data file from front to back, once."""
 
-    def __init__(self, file: Path, view: mmap.mmap, index: StoreIndex) -> None:
+    def __init__(self, file: Path, view: mmap.mmap, index: StoreIndex, arriving: Arriving | None = None) -> None:
         self._file = file
+        self._arriving = arriving
         self._view = view
         self._index = index
         self._read_to = 0
@@ -73,6 +83,12 @@ class MappedReader:
         address = bytes_.ctypes.data
         for block in self._index.blocks:
             for place, (begin, end) in enumerate(block.chunks(self._index.chunk_bytes)):
+                if self._arriving is not None:
+                    try:
+                        self._arriving.wait(end)
+                    except CheckpointError as error:
+                        self._fail(error)
+                        return
                 if not populate(address + begin, end - begin):
                     self._fail(CheckpointError(_unreadable(self._file, begin, end)))
                     return

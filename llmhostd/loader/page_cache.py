@@ -9,14 +9,17 @@ import errno
 import os
 from pathlib import Path
 
+from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.start import TierBytes
-from llmhostd.loader.store_index import DATA_FILE, is_store
+from llmhostd.loader.store_index import ARRIVING_FILE, DATA_FILE, arrives, is_store, read_remote
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _CACHESTAT = 451
 """Linux 6.5; the same number on every architecture. It counts a file's pages without touching or mapping any."""
 _MADV_POPULATE_READ = 22
 """Linux 5.14: fault in, reading from the file. Where it is unknown, whoever touches the pages does, more slowly."""
+_BLOCK_BYTES = 512
+"""Unit in which a file system counts what a file takes, holes left out."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -29,23 +32,31 @@ class _Counts(ctypes.Structure):
 
 
 def where_weights_lie(checkpoint: Path) -> TierBytes | None:
-    """Say how much of a checkpoint's weights is in the page cache and how much is not.
+    """Say how much of a checkpoint's weights is in the page cache, on the disk, and still behind the network.
 
     None: this system does not say, or not of files of another owner; or there are no such files.
     """
-    memory_bytes = total_bytes = 0
+    memory_bytes = disk_bytes = total_bytes = 0
+    arriving = arrives(checkpoint)
     try:
+        if arriving:
+            remote = read_remote(checkpoint)
+            total_bytes = remote.data_bytes if remote else 0
         for file in weight_files(checkpoint):
             descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                size = os.fstat(descriptor).st_size
-                memory_bytes += min(_cached_bytes(descriptor), size)
-                total_bytes += size
+                status = os.fstat(descriptor)
+                size = min(status.st_size, _BLOCK_BYTES * status.st_blocks) if arriving else status.st_size
+                cached_bytes = min(_cached_bytes(descriptor), size)
+                memory_bytes += cached_bytes
+                disk_bytes += size - cached_bytes
             finally:
                 os.close(descriptor)
-    except OSError:
+    except (OSError, CheckpointError):
         return None
-    return TierBytes(memory_bytes=memory_bytes, disk_bytes=total_bytes - memory_bytes) if total_bytes else None
+    left_bytes = max(total_bytes - memory_bytes - disk_bytes, 0)
+    lies = TierBytes(memory_bytes=memory_bytes, disk_bytes=disk_bytes, remote_bytes=left_bytes)
+    return lies if lies.total_bytes else None
 
 
 def drop(checkpoint: Path) -> None:
@@ -65,8 +76,12 @@ def populate(address: int, size: int) -> bool:
 
 
 def weight_files(checkpoint: Path) -> list[Path]:
-    """Name the files that hold a checkpoint's weights."""
-    return [checkpoint / DATA_FILE] if is_store(checkpoint) else sorted(checkpoint.glob("*.safetensors"))
+    """Name the files that hold a checkpoint's weights, as far as they are here."""
+    if not is_store(checkpoint):
+        return sorted(checkpoint.glob("*.safetensors"))
+    if arrives(checkpoint):
+        return [one for one in (checkpoint / ARRIVING_FILE,) if one.exists()]
+    return [checkpoint / DATA_FILE]
 
 
 def _cached_bytes(descriptor: int) -> int:

@@ -4,6 +4,7 @@
 the files, so that tensors are views of the page cache (zero copy).
 """
 
+import contextlib
 import json
 import mmap
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ from llmhostd.checkpoints.tensors import TensorSpec, expected_tensors, layer_ten
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.model import Architecture, ComputePrecision, KvPrecision, ModelShape, WeightFormat
 from llmhostd.loader.header import StoredTensor, read_header
-from llmhostd.loader.mapped_reader import MappedReader
-from llmhostd.loader.store_index import is_store, read_index, stored_tensors
+from llmhostd.loader.mapped_reader import Arriving, MappedReader
+from llmhostd.loader.store_index import ARRIVING_FILE, is_store, read_index, stored_tensors
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -71,13 +72,16 @@ class Description:
 class Checkpoint:
     """A mapped checkpoint. Arrays are read-only views; whoever uses them keeps this object alive."""
 
-    def __init__(self, description: Description) -> None:
+    def __init__(self, description: Description, arriving: Arriving | None = None) -> None:
+        """`arriving`: a store's weights are still coming into its file."""
+        self._arriving = arriving
         self.description = description
         self.path = description.path
         self.architecture = description.architecture
         self.quantization = description.quantization
         self.weights = description.weights
-        self._maps = {file: map_file(file) for file in sorted({one.file for one in description.tensors.values()})}
+        map_ = map_file if arriving is None else _map_arriving
+        self._maps = {file: map_(file) for file in sorted({one.file for one in description.tensors.values()})}
         self.reader = self._checked_reader()
         """Reads a store in order, and counts; None: plain files, read when they are touched."""
 
@@ -121,7 +125,7 @@ class Checkpoint:
         if not is_store(self.path) or not self._maps:
             return None
         ((file, view),) = self._maps.items()
-        return MappedReader(file, view, read_index(self.path))
+        return MappedReader(file, view, read_index(self.path), self._arriving)
 
     def _place(self, name: str) -> StoredTensor:
         place = self.description.tensors.get(name)
@@ -146,9 +150,12 @@ def describe(path: Path) -> Description:
     return Description(path, architecture, quantization, _weight_format(architecture, quantization, tensors), tensors)
 
 
-def open_checkpoint(path: Path) -> Checkpoint:
-    """Describe and map a checkpoint. Raises CheckpointError naming file and field or tensor."""
-    return Checkpoint(describe(path))
+def open_checkpoint(path: Path, arriving: Arriving | None = None) -> Checkpoint:
+    """Describe and map a checkpoint. Raises CheckpointError naming file and field or tensor.
+
+    `arriving`: its weights are still coming, and are waited for tensor by tensor.
+    """
+    return Checkpoint(describe(path), arriving)
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -235,3 +242,12 @@ def map_file(file: Path) -> mmap.mmap:
             return mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
     except OSError as error:
         raise CheckpointError(f"{file}: cannot be mapped: {error.strerror}") from error
+
+
+def _map_arriving(file: Path) -> mmap.mmap:
+    """Map a data file under the name that it has now: it gets its own while we look, at the latest."""
+    for name in (file, file.with_name(ARRIVING_FILE)):
+        if name.exists():
+            with contextlib.suppress(CheckpointError):
+                return map_file(name)
+    return map_file(file)

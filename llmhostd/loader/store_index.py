@@ -6,12 +6,40 @@ import msgspec
 
 from llmhostd.checkpoints.layout import StoreIndex, check
 from llmhostd.domain.errors import CheckpointError
+from llmhostd.domain.words import Word
 from llmhostd.loader.header import StoredTensor
 
 DATA_FILE = "weights.llmhostd"
 INDEX_FILE = "weights.llmhostd.json"
 
-_MAX_INDEX_BYTES = 64_000_000
+ARRIVING_FILE = f"{DATA_FILE}.arriving"
+"""The data file until all of its bytes have come over the network."""
+REMOTE_FILE = f"{DATA_FILE}.remote.json"
+"""Where they come from."""
+MAX_INDEX_BYTES = 64_000_000
+
+
+class Remote(Word):
+    """Where the weights of a store are to be fetched."""
+
+    url: str
+    """Of the store's directory, secrets included."""
+    data_bytes: int
+    etag: str = ""
+    """Of the data file when the model was added; servers may have none."""
+
+
+def read_remote(path: Path) -> Remote | None:
+    """Say where a store's weights come from; None: it was made here. Raises CheckpointError."""
+    file = path / REMOTE_FILE
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Remote)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CheckpointError(f"{file}: cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{file}: does not say where weights come from: {error}") from error
 
 
 def is_store(path: Path) -> bool:
@@ -19,14 +47,19 @@ def is_store(path: Path) -> bool:
     return (path / INDEX_FILE).exists()
 
 
+def arrives(path: Path) -> bool:
+    """Whether a store's weights are not all here yet: they come over the network when it is loaded."""
+    return not (path / DATA_FILE).exists() and (path / REMOTE_FILE).exists()
+
+
 def read_index(path: Path) -> StoreIndex:
     """Read and check the index of a store directory. Raises CheckpointError naming the file and what is wrong in it."""
     file, data = path / INDEX_FILE, path / DATA_FILE
     try:
-        if file.stat().st_size > _MAX_INDEX_BYTES:
-            raise CheckpointError(f"{file}: is larger than {_MAX_INDEX_BYTES} bytes")
+        if file.stat().st_size > MAX_INDEX_BYTES:
+            raise CheckpointError(f"{file}: is larger than {MAX_INDEX_BYTES} bytes")
         index = msgspec.json.decode(file.read_bytes(), type=StoreIndex)
-        data_bytes = data.stat().st_size
+        data_bytes = index.data_bytes if arrives(path) else data.stat().st_size
     except OSError as error:
         raise CheckpointError(f"{error.filename or file}: cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -5,11 +5,9 @@ name only when everything in it is on the disk. If the process is killed, the ne
 after it has read again what was written. A disk that is full leaves nothing behind.
 """
 
-import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,11 +20,11 @@ from llmhostd.checkpoints.layout import CHUNK_BYTES, FORMAT, Block, SourceFile, 
 from llmhostd.domain.errors import OperatorError
 from llmhostd.loader.checksum import checksum
 from llmhostd.loader.source import Progress
+from llmhostd.loader.store_directory import making
 from llmhostd.loader.store_index import DATA_FILE, INDEX_FILE
 
 Values = Mapping[str, Callable[[], Iterator[npt.NDArray[Any]]]]
 """By tensor: yields C-contiguous pieces that concatenate to the whole, as they are stored."""
-PARTIAL = ".partial"
 _NOTE = "unfinished.json"
 
 
@@ -44,36 +42,12 @@ def write_store(
     `companions` puts the other files (config, tokenizer) into the directory that it is given. Raises OperatorError when
     the destination exists, is being made by somebody else, or cannot be written.
     """
-    partial = partial_of(destination)
-    try:
-        with _alone(partial, destination), _nothing_left_if_it_fails(partial):
-            if destination.exists():
-                raise OperatorError(f"{destination}: exists already")
-            index = _fill(partial, lay_out(wanted), values, source, progress)
-            companions(partial)
-            (partial / _NOTE).unlink()
-            beside = companion_files(partial)
-            _note(partial / INDEX_FILE, msgspec.structs.replace(index, companions=beside))
-            _sync_all(partial)
-            partial.rename(destination)
-            _sync(destination.parent)
-    except OSError as error:
-        raise OperatorError(f"{destination}: cannot be written: {error.strerror}") from error
-
-
-def partial_of(destination: Path) -> Path:
-    """Where a store is made, and what an interruption leaves."""
-    return destination.with_name(f".{destination.name}{PARTIAL}")
-
-
-@contextmanager
-def _nothing_left_if_it_fails(partial: Path) -> Iterator[None]:
-    """A failure that would come again leaves no data; only an interruption, or a kill, leaves what can be taken up."""
-    try:
-        yield
-    except Exception:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+    with making(destination) as partial:
+        index = _fill(partial, lay_out(wanted), values, source, progress)
+        companions(partial)
+        (partial / _NOTE).unlink()
+        beside = companion_files(partial)
+        _note(partial / INDEX_FILE, msgspec.structs.replace(index, companions=beside))
 
 
 def _fill(
@@ -188,45 +162,6 @@ def _refuse_if_too_large(partial: Path, more_bytes: int) -> None:
         raise OperatorError(f"{partial.parent}: {more_bytes:,} more bytes are needed, {free_bytes:,} are free")
 
 
-@contextmanager
-def _alone(partial: Path, destination: Path) -> Iterator[None]:
-    """Let nobody else make the same store. The lock goes with the directory or the process."""
-    descriptor = _opened(partial)
-    try:
-        # It may be gone although it is ours: another process has just finished it, or given it up.
-        if not (_locked(descriptor) and _still_there(descriptor, partial)):
-            raise OperatorError(f"{destination}: is being made by another process")
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _opened(partial: Path) -> int:
-    while True:
-        partial.mkdir(parents=True, exist_ok=True)
-        try:
-            return os.open(partial, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:
-            continue  # it went as we came
-
-
-def _still_there(descriptor: int, partial: Path) -> bool:
-    try:
-        there = partial.stat()
-    except FileNotFoundError:
-        return False
-    ours = os.fstat(descriptor)
-    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
-
-
 def _note(path: Path, index: StoreIndex) -> None:
     """Write a small file whole or not at all."""
     new = path.with_suffix(".new")
@@ -235,17 +170,3 @@ def _note(path: Path, index: StoreIndex) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.rename(path)
-
-
-def _sync_all(directory: Path) -> None:
-    for file in directory.iterdir():
-        _sync(file)
-    _sync(directory)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,7 +8,7 @@ from llmhostd.domain.errors import CheckpointError
 from llmhostd.loader.chunk_pool import ChunkPool
 from llmhostd.loader.direct_reader import DirectReader
 from llmhostd.loader.safetensors import describe
-from llmhostd.loader.store_index import DATA_FILE, is_store, read_index
+from llmhostd.loader.store_index import DATA_FILE, arrives, is_store, read_index
 
 _CHUNKS = 8
 
@@ -21,6 +21,8 @@ def verify(path: Path, progress: Callable[[int, int], None]) -> int:
     describe(path)
     if not is_store(path):
         raise CheckpointError(f"{path}: is served as it came and has no checksums; `models add` it to make a store")
+    if arrives(path):
+        raise CheckpointError(f"{path}: its weights are not here yet; they come, and are checked, when it is loaded")
     index = read_index(path)
     pool = ChunkPool(_CHUNKS, max(index.chunk_bytes, CHUNK_BYTES))
     for read in DirectReader(path / DATA_FILE, index, pool):

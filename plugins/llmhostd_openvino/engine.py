@@ -36,7 +36,7 @@ class OpenVinoEngine:
     def load(self, checkpoint: Path, options: LoadOptions) -> EngineInstance:
         """See `Engine.load`. What lies in memory as it is computed with is not packed yet."""
         _check_precisions(options)
-        opened = open_checkpoint(checkpoint)
+        opened = open_checkpoint(checkpoint, options.arriving)
         modules = options.modules or ModuleRange(first=0, end=opened.architecture.layers)
         _check_range(modules, opened.architecture)
         opened.prefetch()

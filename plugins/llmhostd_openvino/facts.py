@@ -20,6 +20,7 @@ def engine_facts() -> EngineFacts:
         features=tuple(one for one in _FEATURES if one in flags),
         caveats=caveats(flags),
         adapters=True,
+        arriving=True,
     )
 
 

@@ -1,0 +1,192 @@
+"""How do a store's weights come from a web server into the file that is mapped? The process that does it.
+
+Apart from the worker, whose thread it would hold up, and killed when nobody wants the weights any more: a network that
+hangs hurts nobody. A few connections fetch chunk after chunk in the file's order; each is checked before it is written.
+"""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from llmhostd.domain.errors import CheckpointError, LlmhostdError
+from llmhostd.domain.words import Word
+from llmhostd.loader.arriving_file import ArrivingFile, WantedChunk, chunks_of
+from llmhostd.loader.checksum import checksum
+from llmhostd.loader.range_fetch import FetchPolicy, RangeFetch, StoppedError
+from llmhostd.loader.remote_url import open_client, parse_url
+from llmhostd.loader.store_index import DATA_FILE, Remote, arrives, read_index, read_remote
+
+_TELL_EVERY_S = 0.1
+_NICE = 10
+"""It takes what those who compute leave."""
+
+
+class Arrived(Word):
+    """How far it is: one line of JSON to whoever started it."""
+
+    here_bytes: int = 0
+    """Everything before this offset is in the file, checked."""
+    present_bytes: int = 0
+    """In the file, anywhere."""
+    fetched_bytes: int = 0
+    """Of it: what this process has fetched."""
+    whole: bool = False
+    error: str = ""
+
+
+class _Fetching:
+    """One data file on its way."""
+
+    def __init__(self, store: Path, remote: Remote, policy: FetchPolicy, file: ArrivingFile) -> None:
+        index = read_index(store)
+        self._url, self._remote, self._policy, self._file = parse_url(remote.url), remote, policy, file
+        self._client = open_client(self._url, policy.fetch_timeout_s, policy.fetch_connections)
+        self._chunks = chunks_of(index)
+        self._chunk_bytes = index.chunk_bytes
+        self._next = 0
+        self._there = bytearray(len(self._chunks))
+        self._front = 0
+        self._running = 0
+        self._present_bytes = self._fetched_bytes = 0
+        self._error = ""
+        self._news = threading.Condition()
+
+    def run(self) -> Arrived:
+        """Fetch until all is there or something fails; tells how far it is meanwhile."""
+        count = min(self._policy.fetch_connections, len(self._chunks))
+        self._running = count
+        for _ in range(count):
+            threading.Thread(target=self._work, daemon=True).start()
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: not self._running, _TELL_EVERY_S)
+                state, over = self._state(), not self._running
+            if over:
+                return state
+            tell(state)
+
+    def _state(self) -> Arrived:
+        here_bytes = self._chunks[self._front - 1].end if self._front else 0
+        return Arrived(
+            here_bytes=here_bytes,
+            present_bytes=self._present_bytes,
+            fetched_bytes=self._fetched_bytes,
+            error=self._error,
+        )
+
+    def _work(self) -> None:
+        buffer = memoryview(bytearray(self._chunk_bytes))
+        ranges = RangeFetch(
+            self._client, self._url.file(DATA_FILE), self._remote.data_bytes, self._policy, lambda: bool(self._error)
+        )
+        error = ""
+        try:
+            while (number := self._take()) is not None:
+                self._bring(number, buffer, ranges)
+        except StoppedError:
+            pass
+        except (LlmhostdError, OSError, httpx.HTTPError) as problem:
+            error = str(problem)
+        with self._news:
+            self._error = self._error or error
+            self._running -= 1
+            self._news.notify_all()
+
+    def _take(self) -> int | None:
+        with self._news:
+            if self._error or self._next >= len(self._chunks):
+                return None
+            self._next += 1
+            return self._next - 1
+
+    def _bring(self, number: int, buffer: memoryview, ranges: RangeFetch) -> None:
+        chunk = self._chunks[number]
+        there = self._file.has(chunk, buffer)
+        if not there:
+            data = buffer[: chunk.end - chunk.begin]
+            self._fetch_checked(chunk, data, ranges)
+            self._file.put(chunk, data)
+        with self._news:
+            self._there[number] = True
+            while self._front < len(self._there) and self._there[self._front]:
+                self._front += 1
+            self._present_bytes += chunk.end - chunk.begin
+            self._fetched_bytes += 0 if there else chunk.end - chunk.begin
+        if not there:
+            self._file.flush()
+
+    def _fetch_checked(self, chunk: WantedChunk, data: memoryview, ranges: RangeFetch) -> None:
+        what = (
+            f"{self._url.shown}/{DATA_FILE}: block `{chunk.block}`, chunk {chunk.place}"
+            f" (bytes {chunk.begin} to {chunk.end})"
+        )
+        for _ in range(2):  # once more, should only its way here have damaged it
+            ranges.fetch(chunk.begin, data, what)
+            if checksum(data) == chunk.checksum:
+                return
+        was, now = self._remote.etag, ranges.etag
+        replaced = f"the file was replaced there (ETag {was}, now {now})" if was != now else "it is damaged there"
+        raise CheckpointError(f"{what}: came twice with a wrong checksum: {replaced}; what was right is kept")
+
+
+def fetch(store: Path, policy: FetchPolicy) -> Arrived:
+    """Bring a store's weights here, or wait until another process has. Raises CheckpointError."""
+    file = _taken(store)
+    if file is None:
+        return Arrived(whole=True)
+    remote = read_remote(store)
+    if remote is None:
+        raise CheckpointError(f"{store}: does not say where its weights are")
+    file.begin(remote.data_bytes, policy.fetch_spare_bytes)
+    state = _Fetching(store, remote, policy, file).run()
+    if state.error:
+        return state
+    tell(state)  # whoever waits may go on while the disk does
+    file.finish()
+    return msgspec.structs.replace(state, whole=True)
+
+
+def _taken(store: Path) -> ArrivingFile | None:
+    """Wait until the file is ours to fill; None: another process has made it whole."""
+    while arrives(store):
+        file = ArrivingFile(store)
+        if file.locked() and file.still_there():
+            if arrives(store):
+                return file
+            file.discard()  # made by ourselves, just after the other one got its name
+        file.close()
+        time.sleep(_TELL_EVERY_S)
+    return None
+
+
+def tell(state: Arrived) -> None:
+    """Say how far it is."""
+    os.write(sys.stdout.fileno(), msgspec.json.encode(state) + b"\n")
+
+
+def _end_with_parent() -> None:
+    """Nobody writes to our standard input; it ends when whoever started us does."""
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(0)
+
+
+def main() -> None:
+    """`python -m llmhostd.loader.fetch_child STORE POLICY`."""
+    store, policy = Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=FetchPolicy)
+    os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        state = fetch(store, policy)
+    except (LlmhostdError, OSError) as error:
+        state = Arrived(error=str(error))
+    tell(state)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
