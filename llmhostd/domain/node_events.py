@@ -28,12 +28,21 @@ class RowDone(Word):
 
 
 class InstanceLoaded(Message):
-    """A load completed."""
+    """A load completed, or can do with the weights that are there."""
 
     instance_id: InstanceId
     held_bytes: int
     kv_bytes_per_block: int
     block_tokens: int
+    filling: bool = False
+    """Weights are still being read: its iterations can begin, but not end (`WeightsRead`)."""
+
+
+class WeightsRead(Message):
+    """More weights of an instance that is filling are there: what has begun can go on."""
+
+    instance_id: InstanceId
+    all_read: bool
 
 
 class InstanceEmptied(Message):
@@ -90,6 +99,16 @@ class IterationDone(Message):
     """Whether it took as long as others like it will: no weights were packed beside it."""
 
 
+class IterationBegun(Message):
+    """The device is free again: of an iteration all was computed that there are weights for.
+
+    Nothing of it counts before an iteration of the same rows is done; that one need not compute it again.
+    """
+
+    instance_id: InstanceId
+    duration_s: float
+
+
 class IterationFailed(Message):
     """The device is free again, and the engine computed nothing of the iteration."""
 
@@ -122,6 +141,7 @@ class DeviceIdle(Message):
 NodeEvent = (
     NodeCommand
     | InstanceLoaded
+    | WeightsRead
     | InstanceEmptied
     | InstanceBroken
     | InstanceGone
@@ -129,6 +149,7 @@ NodeEvent = (
     | BudgetChanged
     | PrefixMatched
     | IterationDone
+    | IterationBegun
     | IterationFailed
     | KvResized
     | ProfileUpdated
@@ -139,7 +160,8 @@ NodeEvent = (
 class RunIteration(Message):
     """Compute one iteration of one instance; nothing else computes meanwhile.
 
-    Without rows: a dummy iteration of one token, whose only purpose is to pack the weights of a warm instance.
+    Without rows: a dummy iteration of one token, whose only purpose is to pack the weights of a warm instance. Of an
+    instance that is filling: begin it.
     """
 
     instance_id: InstanceId

@@ -7,7 +7,7 @@ serves the whole model, execute-while-load pipelines, module replication and att
 Found by entry point (group `llmhostd.engines`): an `EnginePlugin`, or a plain callable `(node: NodeSpec) -> Engine`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -106,6 +106,8 @@ class LoadOptions(Word):
     """None: no adapters, at no cost."""
     arriving: Arriving | None = None
     """The checkpoint's weights are still coming; `loader.safetensors.open_checkpoint` waits for them with this."""
+    early: bool = False
+    """Return as soon as modules could compute whose weights are there, where the engine can (`FillingInstance`)."""
 
 
 class EngineInstance(Protocol):
@@ -173,6 +175,30 @@ class AdaptableInstance(EngineInstance, Protocol):
         May be called from another thread while an iteration runs in which no request has this slot. Raises EngineError
         when the adapter does not fit the slot or the model, with the slot empty; `run` raises it for an iteration with
         an empty slot.
+        """
+        ...
+
+
+@runtime_checkable
+class FillingInstance(EngineInstance, Protocol):
+    """An instance whose weights may still be on their way (execute-while-load: λScale §4)."""
+
+    filling: bool
+    """Whether they are: it may `begin` iterations, and run none. Only if it was loaded `early`."""
+
+    def fill(self, more: Callable[[], None]) -> None:
+        """Wait, on the thread that loaded it, until all weights are there and checked; then it is as any other.
+
+        `more` is called whenever further modules could compute. `begin` may run meanwhile, and `unload` if the instance
+        is lost. Raises CheckpointError naming what is damaged, after which it must be unloaded.
+        """
+        ...
+
+    def begin(self, iteration: Iteration) -> None:
+        """Compute as much of an iteration as there are weights for, never all: `run` goes on from there.
+
+        Likewise the next `begin`, if it is the same to the last array and nothing else was asked of the instance in
+        between. Only computes on weights that were checked. Raises as `run`.
         """
         ...
 

@@ -17,7 +17,7 @@ from llmhostd.domain.reports import RowReport, TokenLogprobs
 from llmhostd.domain.request import FinishReason, Sampling
 from llmhostd.engines.adapter_table import NO_SLOT, AdapterTable
 from llmhostd.engines.batch import flatten
-from llmhostd.engines.interface import AdaptableInstance, EngineInstance, Floats, Iteration
+from llmhostd.engines.interface import AdaptableInstance, EngineInstance, FillingInstance, Floats, Iteration
 from llmhostd.engines.sampling import TokenSampler, draw_tokens, token_logprobs
 from llmhostd.loader.adapter import AdapterWeights
 from llmhostd.memory.kv_blocks import KvBlocks, KvExhaustedError
@@ -162,14 +162,22 @@ class Runner:
         Raises KvExhaustedError or PlanError, with nothing computed, if the plan does not fit; EngineError if the engine
         fails, after which the requests may run again.
         """
-        running = [self._admit(row) for row in rows]
-        self._place_adapters(running)
+        running = self._admitted(rows)
         logits = self.instance.run(self._iteration(running, rows))
         sampled = [one for one, row in zip(running, rows, strict=True) if row.sample]
         drawn = iter(self._draw(logits, sampled) if sampled else ())
         return tuple(
             self._advance(one, row, next(drawn) if row.sample else None) for one, row in zip(running, rows, strict=True)
         )
+
+    def begin(self, rows: Sequence[RowPlan]) -> None:
+        """Compute of an iteration what there are weights for; `run` with the same rows goes on from there.
+
+        Raises as `run`, and PlanError if the engine cannot.
+        """
+        if not isinstance(self.instance, FillingInstance):
+            raise PlanError("an iteration was to begin where it can only run")
+        self.instance.begin(self._iteration(self._admitted(rows), rows))
 
     def match_again(self) -> list[tuple[RequestId, int]]:
         """Look whether the last iteration computed what others wait for: of a burst with one system prompt, one pays.
@@ -229,6 +237,12 @@ class Runner:
         computed_by = adapter.identity if adapter is not None else ""
         one.computed = one.cached = self._blocks.open(request_id, context, computed_by)
         return one
+
+    def _admitted(self, rows: Sequence[RowPlan]) -> list[_Running]:
+        """Have for an iteration what it needs."""
+        running = [self._admit(row) for row in rows]
+        self._place_adapters(running)
+        return running
 
     def _admit(self, row: RowPlan) -> _Running:
         """Hold a row of a plan against its request, and have blocks for it."""

@@ -125,8 +125,19 @@ class NodeMind:
         if one is None or one.phase is not Phase.LOADING:
             return []
         one.loaded(event)
-        self.lifecycle.completed(one.id)
+        if not event.filling:
+            self.lifecycle.completed(one.id)
         self.device.memory_came_free()
+        self._changed(one)
+        return []
+
+    def _weights_read(self, event: events.WeightsRead) -> list[NodeAction]:
+        one = self.instances.get(event.instance_id)
+        if one is None or one.phase is not Phase.FILLING:
+            return []
+        one.fuller(all_read=event.all_read)
+        if event.all_read:
+            self.lifecycle.completed(one.id)
         self._changed(one)
         return []
 
@@ -141,7 +152,7 @@ class NodeMind:
     def _broken(self, event: events.InstanceBroken) -> list[NodeAction]:
         """Send it away; its requests need not wait for that, its memory is held until it is gone."""
         one = self.instances.get(event.instance_id)
-        if one is None or not one.computes:
+        if one is None or not one.present:
             return []
         back = self.requests.all_leave(one, event.because)
         one.move(Trigger.BROKE)
@@ -164,7 +175,7 @@ class NodeMind:
     def _weighed(self, event: events.InstanceWeighed) -> list[NodeAction]:
         """Believe the engine rather than the books. Of a resize under way its own end tells."""
         one = self.instances.get(event.instance_id)
-        if one is not None and one.computes:
+        if one is not None and one.present:
             one.held_bytes, one.shared_blocks = event.held_bytes, event.shared_blocks
             if not one.resizing and one.kv_blocks != event.kv_blocks:
                 self.memory.resized(one, event.kv_blocks)
@@ -192,6 +203,13 @@ class NodeMind:
         else:
             self.agenda.touch(event.instance_id)
         return [*self.requests.left_meanwhile(), *self._relearned(event.instance_id)]
+
+    def _begun(self, event: events.IterationBegun) -> list[NodeAction]:
+        if not self.device.begun(event):
+            return []
+        self.load.busy_until_s = self._now
+        self.agenda.touch(event.instance_id)
+        return self.requests.left_meanwhile()
 
     def _failed(self, event: events.IterationFailed) -> list[NodeAction]:
         iteration = self.device.failed(event)
@@ -234,7 +252,7 @@ class NodeMind:
             if one.shape.key == profile.shape_key:
                 one.know(ProfiledEstimator(profile, self._correction))
                 one.measuring = False
-                if one.phase is Phase.WARM:
+                if one.phase in (Phase.FILLING, Phase.WARM):
                     one.load.first_run_s = profile.first_run_s
                 self.device.shrinkable[one.id] = None
                 self._changed(one)
@@ -269,6 +287,7 @@ ROUTES: dict[type[NodeEvent], Callable[[NodeMind, Any], list[NodeAction]]] = {
     commands.CancelRequest: NodeMind._cancel,
     commands.RecallRequest: NodeMind._recall,
     events.InstanceLoaded: NodeMind._loaded,
+    events.WeightsRead: NodeMind._weights_read,
     events.InstanceEmptied: NodeMind._emptied,
     events.InstanceBroken: NodeMind._broken,
     events.InstanceGone: NodeMind._gone,
@@ -276,6 +295,7 @@ ROUTES: dict[type[NodeEvent], Callable[[NodeMind, Any], list[NodeAction]]] = {
     events.BudgetChanged: NodeMind._budget,
     events.PrefixMatched: NodeMind._prefix,
     events.IterationDone: NodeMind._iterated,
+    events.IterationBegun: NodeMind._begun,
     events.IterationFailed: NodeMind._failed,
     events.KvResized: NodeMind._resized,
     events.ProfileUpdated: NodeMind._measured,

@@ -13,6 +13,7 @@ from llmhostd.compute.iteration_plan import SchedulingPolicy, describe, next_pla
 from llmhostd.domain.ids import InstanceId
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.node_events import (
+    IterationBegun,
     IterationDone,
     IterationFailed,
     KvResized,
@@ -24,7 +25,7 @@ from llmhostd.domain.node_events import (
 from llmhostd.node.instance import NodeInstance
 from llmhostd.node.kv_pools import Eviction, KvPools, Obstacle, Wait
 from llmhostd.node.measuring import most_sample_tokens
-from llmhostd.node.states import Phase, Trigger
+from llmhostd.node.states import LOADS, Phase, Trigger
 
 DeviceAction = RunIteration | ResizeKv | RunProfileSample
 
@@ -88,6 +89,15 @@ class Device:
         self.running = self.plan = None
         return True
 
+    def begun(self, event: IterationBegun) -> bool:
+        """Take note that an iteration cannot go on before more weights are there; whether it is the one that ran."""
+        if self.running is None or self.running.instance_id != event.instance_id:
+            return False
+        if self.instances[event.instance_id].phase is Phase.FILLING:
+            self.instances[event.instance_id].paused()
+        self.running = self.plan = None
+        return True
+
     def failed(self, event: IterationFailed) -> RunIteration | None:
         """Take note that an iteration came to nothing; returns it, if it is the one that ran."""
         failed = self.running
@@ -127,7 +137,7 @@ class Device:
     def _run_plan(
         self, one: NodeInstance, plan: IterationPlan, rows: tuple[RowPlan, ...], now: float, *, waited_for: bool
     ) -> RunIteration:
-        if waited_for:
+        if waited_for and one.phase is not Phase.FILLING:
             self._save_up(plan)
         self.plan = plan
         return self._run(one, RunIteration(
@@ -173,7 +183,7 @@ class Device:
         """Correct predictions; not by iterations that packed weights, filled adapters' slots or ran beside a load."""
         if self.plan is None or one.estimator is None or self.first_run or self.plan.filling_s or not event.settled:
             return
-        if not any(each.phase is Phase.LOADING for each in self.instances.values()):
+        if not any(each.phase in LOADS for each in self.instances.values()):
             one.estimator.observe(self.plan.kind, predicted_s=self.plan.predicted_s, actual_s=event.duration_s)
 
     def _pack(self, one: NodeInstance) -> DeviceAction | Eviction | None:

@@ -10,7 +10,7 @@ from llmhostd.domain.commands import LoadInstance
 from llmhostd.domain.ids import InstanceId, ModelName, RequestId
 from llmhostd.domain.model import ModelShape, ModelState
 from llmhostd.domain.node_events import InstanceLoaded
-from llmhostd.node.states import COMPUTES, Phase, Trigger, moved
+from llmhostd.node.states import COMPUTES, PRESENT, Phase, Trigger, moved
 
 NOT_LOADED_S = float("inf")
 """`ready_at_s` of what cannot be given iterations: it is not loaded, or was never measured."""
@@ -53,6 +53,8 @@ class NodeInstance:
     """The engine resizes its pool now."""
     blocked: bool = False
     """It computes nothing: its pool is being resized, or waits for that."""
+    lacks_weights: bool = False
+    """What has begun on it cannot go on before more weights are there."""
     shared_blocks: int = 0
     """KV blocks that the tables of its requests name beyond once: prefixes that several have in common."""
     kv_ceiling: int | None = None
@@ -97,8 +99,18 @@ class NodeInstance:
 
     @property
     def computes(self) -> bool:
-        """Whether it may be given iterations."""
+        """Whether all of it computes."""
         return self.phase in COMPUTES
+
+    @property
+    def present(self) -> bool:
+        """Whether it has a pool and may be given iterations."""
+        return self.phase in PRESENT
+
+    @property
+    def ready(self) -> bool:
+        """Whether it may be given one now."""
+        return self.present and self.estimator is not None and not self.blocked and not self.lacks_weights
 
     @property
     def idle(self) -> bool:
@@ -126,20 +138,33 @@ class NodeInstance:
         if self.phase is Phase.RESIDENT and before is not Phase.RESIDENT:
             self.load.first_run_s = 0.0
             self.held_bytes = max(self.held_bytes, packed_bytes)
+        if self.phase is not Phase.FILLING:
+            self.lacks_weights = False
         self.show_ready()
 
     def show_ready(self) -> None:
         """Let whoever plans iterations see whether it may be given any."""
-        ready = self.computes and self.estimator is not None and not self.blocked
-        self.load.ready_at_s = 0.0 if ready else NOT_LOADED_S
+        self.load.ready_at_s = 0.0 if self.ready else NOT_LOADED_S
 
     def loaded(self, event: InstanceLoaded) -> None:
-        """Be warm, without a pool."""
-        self.move(Trigger.LOADED)
+        """Be warm, or about to be, without a pool."""
+        self.move(Trigger.COMPILED if event.filling else Trigger.LOADED)
         self.emptied = False
         self.held_bytes = self.warm_bytes = event.held_bytes
         self.block_bytes, self.load.block_tokens = event.kv_bytes_per_block, event.block_tokens
         self.load.first_run_s = self.estimator.profile.first_run_s if self.estimator is not None else 0.0
+
+    def paused(self) -> None:
+        """Wait for more weights."""
+        self.lacks_weights = True
+        self.show_ready()
+
+    def fuller(self, *, all_read: bool) -> None:
+        """Go on with the weights that are there now."""
+        self.lacks_weights = False
+        if all_read:
+            self.move(Trigger.LOADED)
+        self.show_ready()
 
     def emptied_out(self) -> None:
         """Hold nothing any more, and be built again."""

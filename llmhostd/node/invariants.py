@@ -5,7 +5,7 @@ from llmhostd.compute.demand import Demand, demand_of
 from llmhostd.node.core import NodeMind
 from llmhostd.node.instance import NOT_LOADED_S
 from llmhostd.node.memory import hold, promise
-from llmhostd.node.states import Phase
+from llmhostd.node.states import LOADS, Phase
 
 
 class NodeInvariantError(AssertionError):
@@ -21,7 +21,7 @@ def check(mind: NodeMind) -> None:
 
 def _claims(mind: NodeMind) -> list[tuple[bool, str]]:
     held = {key: one.id for one in mind.instances.values() for key in one.load.requests}
-    background = [one.id for one in mind.instances.values() if one.phase is Phase.LOADING]
+    background = [one.id for one in mind.instances.values() if one.phase in LOADS]
     requests = mind.requests
     claims = [
         (held == requests.where, "a request is in no place, or in two"),
@@ -32,8 +32,10 @@ def _claims(mind: NodeMind) -> list[tuple[bool, str]]:
         (mind.device.best_effort_s >= -1e-9, "best effort took more of the device than its share"),
     ]
     for one in mind.instances.values():
-        ready = one.computes and one.estimator is not None and not one.blocked
-        claims.append((ready == (one.load.ready_at_s < NOT_LOADED_S), f"{one.id}: {one.phase}, but runnable or not"))
+        claims.append((one.phase is Phase.FILLING or not one.lacks_weights, f"{one.id} waits for weights that it has"))
+        claims.append(
+            (one.ready == (one.load.ready_at_s < NOT_LOADED_S), f"{one.id}: {one.phase}, but runnable or not")
+        )
         within = {key: 0 <= r.computed_tokens < r.context_tokens for key, r in one.load.requests.items()}
         claims += [(holds, f"{key}: computed beyond its context") for key, holds in within.items()]
         known = not all(within.values()) or _sums(mind.agenda.demand(one.id)) == _sums(demand_of(one.load))
@@ -55,7 +57,7 @@ def _device_claims(mind: NodeMind) -> list[tuple[bool, str]]:
     claims: list[tuple[bool, str]] = []
     if running is not None:
         one = mind.instances.get(running.instance_id)
-        claims.append((one is not None and one.computes, f"{running.instance_id} computes but is not loaded"))
+        claims.append((one is not None and one.present, f"{running.instance_id} computes but is not loaded"))
         claims.append((one is None or not one.blocked, f"{running.instance_id} computes while its pool is resized"))
         if one is not None and running.rows:
             planned = {row.request_id: row.tokens for row in running.rows}

@@ -115,7 +115,7 @@ class KvPools:
         holders = [
             request
             for one in self.instances.values()
-            if one.computes and not one.resizing
+            if one.present and not one.resizing
             for request in one.load.requests.values()
             if request.computed_tokens
         ]
@@ -174,7 +174,7 @@ class KvPools:
 
 
 def _shrinkable(one: NodeInstance) -> bool:
-    return one.computes and not one.blocked and not one.kv_stuck and one.kv_blocks > 0
+    return one.present and not one.blocked and not one.kv_stuck and one.kv_blocks > 0
 
 
 def _longest(holders: Iterable[RequestLoad], why: str) -> Eviction:

@@ -57,7 +57,7 @@ class Lifecycle:
         one = self._next_load()
         if one is None or self.background is not None or (one.emptied and one.idle):
             return None
-        others_go_on = any(each.computes and not each.idle for each in self.instances.values())
+        others_go_on = any(each.present and not each.idle for each in self.instances.values())
         if others_go_on or self.memory.releasing() or self.memory.may_load(one):
             return None
         short_bytes = one.warm_bytes - self.memory.held.free_bytes

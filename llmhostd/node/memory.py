@@ -107,7 +107,7 @@ class NodeMemory:
 
     def used_bytes(self) -> int:
         """Weights, and KV blocks in use."""
-        kv_bytes = sum(one.blocks_with({}) * one.block_bytes for one in self.instances.values() if one.computes)
+        kv_bytes = sum(one.blocks_with({}) * one.block_bytes for one in self.instances.values() if one.present)
         return self.held.total(Purpose.WEIGHTS) + kv_bytes
 
     def _fits(self, one: NodeInstance, blocks: int) -> bool:
@@ -122,7 +122,7 @@ def promise(one: NodeInstance, blocks: int) -> tuple[int, int]:
             return one.warm_bytes, 0
         case Phase.UNLOADING:
             return 0, 0
-        case Phase.WARM if not blocks:
+        case Phase.FILLING | Phase.WARM if not blocks:
             return one.held_bytes, 0
     # A warm instance with a pool is about to run, which packs its weights.
     return max(one.held_bytes, one.resident_bytes), blocks * one.block_bytes
@@ -138,6 +138,6 @@ def hold(one: NodeInstance, blocks: int | None = None) -> tuple[int, int]:
             return 0, 0
         case Phase.LOADING:
             return one.warm_bytes, 0
-        case Phase.WARM if blocks:
+        case Phase.FILLING | Phase.WARM if blocks:
             return max(one.held_bytes, one.resident_bytes), blocks * one.block_bytes
     return one.held_bytes, blocks * one.block_bytes

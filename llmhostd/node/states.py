@@ -9,6 +9,8 @@ class Phase(StrEnum):
     QUEUED = "queued"
     """To be built: another load runs, or its memory is not there yet. Holds nothing."""
     LOADING = "loading"
+    FILLING = "filling"
+    """Compiled; weights are still being read. Its iterations begin, and end once it is warm."""
     WARM = "warm"
     """Compiled; its first iteration will pack the weights."""
     RESIDENT = "resident"
@@ -21,6 +23,7 @@ class Trigger(StrEnum):
     """What moves it on."""
 
     LOAD_BEGUN = "load begun"
+    COMPILED = "compiled"
     LOADED = "loaded"
     RAN = "ran"
     REST_BEGUN = "rest begun"
@@ -32,7 +35,10 @@ class Trigger(StrEnum):
 TRANSITIONS: dict[tuple[Phase, Trigger], Phase] = {
     (Phase.QUEUED, Trigger.LOAD_BEGUN): Phase.LOADING,
     (Phase.QUEUED, Trigger.UNLOAD_BEGUN): Phase.UNLOADING,
+    (Phase.LOADING, Trigger.COMPILED): Phase.FILLING,
     (Phase.LOADING, Trigger.LOADED): Phase.WARM,
+    (Phase.FILLING, Trigger.LOADED): Phase.WARM,
+    (Phase.FILLING, Trigger.BROKE): Phase.UNLOADING,
     (Phase.WARM, Trigger.RAN): Phase.RESIDENT,
     (Phase.WARM, Trigger.UNLOAD_BEGUN): Phase.UNLOADING,
     (Phase.RESIDENT, Trigger.RAN): Phase.RESIDENT,
@@ -44,7 +50,13 @@ TRANSITIONS: dict[tuple[Phase, Trigger], Phase] = {
 }
 
 COMPUTES = (Phase.WARM, Phase.RESIDENT)
-"""Phases in which an instance may be given iterations."""
+"""Phases in which all of an instance computes."""
+
+PRESENT = (Phase.FILLING, *COMPUTES)
+"""Phases in which an instance has a pool and may be given iterations."""
+
+LOADS = (Phase.LOADING, Phase.FILLING)
+"""Phases in which the builder works for an instance."""
 
 RELEASES = (Phase.RESTING, Phase.UNLOADING)
 """Phases that end with memory given back."""

@@ -34,7 +34,8 @@ def load_alone(node: NodeSpec, model: ModelSpec, checkpoint: Path) -> Hosted:
     shape, threads = model.shape, node.compute_threads
     options = LoadOptions(compute=shape.compute, kv=shape.kv, threads=threads, adapters=shape.adapters)
     instance = engine.load(checkpoint, options)
-    runner = hosted.built(instance, time.monotonic() - began_s)
+    runner = hosted.compiled(instance)
+    hosted.built(time.monotonic() - began_s)
     wanted = -(-most_sample_tokens(model.shape) // instance.block_tokens)
     runner.resize(max(1, min(wanted, MEASURING_KV_BYTES // instance.kv_bytes_per_block)))
     return hosted

@@ -13,6 +13,7 @@ from llmhostd.domain.node_events import (
     BeginUnload,
     DropRequest,
     FailRequest,
+    IterationBegun,
     IterationDone,
     IterationFailed,
     KvResized,
@@ -75,8 +76,12 @@ class Executor:
         hosted = self._instances[action.instance_id]
         self._note.computing(hosted.id)
         started_s, settled = time.monotonic(), hosted.running.instance.settled
+        rows: tuple[RowReport, ...] = ()
         try:
-            rows = hosted.run(action.rows)
+            if hosted.filling:
+                hosted.running.begin(action.rows)
+            else:
+                rows = hosted.run(action.rows)
         except ProcessLostError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a plugin raises, the other instances go on
@@ -84,6 +89,20 @@ class Executor:
         finally:
             self._note.computing(None)
         duration_s = time.monotonic() - started_s
+        if hosted.filling:
+            return [IterationBegun(instance_id=hosted.id, duration_s=duration_s), *hosted.weighed()]
+        return self._iterated(action, hosted, rows, started_s, duration_s, settled=settled)
+
+    def _iterated(
+        self,
+        action: RunIteration,
+        hosted: Hosted,
+        rows: tuple[RowReport, ...],
+        started_s: float,
+        duration_s: float,
+        *,
+        settled: bool,
+    ) -> Sequence[NodeEvent]:
         self._link.send(
             IterationReported(
                 node_id=self._spec.id,

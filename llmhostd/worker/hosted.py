@@ -33,6 +33,8 @@ class Hosted:
         """How much longer the first iteration takes than later ones, where that was ever measured."""
         self.reported_s = 0.0
         """When its size was last reported."""
+        self.filling = False
+        """Its weights are still being read: its iterations can begin, and not end."""
         self.resting = False
         """What there is of it is being destroyed, to be built again."""
         self.broken = ""
@@ -59,18 +61,22 @@ class Hosted:
         """Whether its first iteration will be one that only packs its weights, or measures."""
         return self.command.target is ModelState.RESIDENT or self.command.profile is None
 
-    def built(self, instance: EngineInstance, took_s: float) -> Runner:
-        """Become warm."""
+    def compiled(self, instance: EngineInstance, *, filling: bool = False) -> Runner:
+        """Have a runner, and all weights, or not yet."""
         self.runner = Runner(instance)
-        self.state = ModelState.WARM
-        self.load_s = took_s
+        self.filling = filling
         self.warm_bytes = instance.held_bytes()
         return self.runner
+
+    def built(self, took_s: float) -> None:
+        """Become warm."""
+        self.state, self.filling = ModelState.WARM, False
+        self.load_s = took_s
 
     def take_apart(self, state: ModelState) -> EngineInstance:
         """Give up the engine's instance, to be destroyed or rested."""
         instance = self.running.instance
-        self.runner, self.measurement, self._weighed, self.state = None, None, None, state
+        self.runner, self.measurement, self._weighed, self.state, self.filling = None, None, None, state, False
         return instance
 
     def weighed(self) -> list[NodeEvent]:

@@ -15,6 +15,7 @@ from llmhostd.domain.node_events import (
     InstanceLoaded,
     NodeEvent,
     PrefixMatched,
+    WeightsRead,
 )
 from llmhostd.domain.reports import LoadFailed, LoadStages, RequestFailed, RequestReturned, RowReport
 from llmhostd.engines.frames import LoadFrame, StageFrame, SubmitFrame
@@ -24,7 +25,7 @@ from llmhostd.worker.adapters import Adapters
 from llmhostd.worker.budget import Budget
 from llmhostd.worker.hosted import Hosted
 from llmhostd.worker.link import Link
-from llmhostd.worker.loads import Builder, Built, Destroyed, Outcome
+from llmhostd.worker.loads import Builder, Built, Compiled, Damaged, Destroyed, MoreRead, Outcome
 
 
 class Instances:
@@ -71,11 +72,27 @@ class Instances:
         return self._gone(hosted, 0.0, because)
 
     def conclude(self, outcome: Outcome) -> Sequence[NodeEvent]:
-        """Take a load or a removal that ended in the background."""
-        hosted = self._hosted[outcome.instance_id]
-        if isinstance(outcome, Built):
-            return self._built(hosted, outcome)
-        return [*self._budget.lost(outcome.left_bytes, hosted.id), *self._destroyed(hosted, outcome)]
+        """Take a load that came further, or a removal that ended, in the background.
+
+        What was lost while it filled may be gone when its load ends.
+        """
+        hosted = self._hosted.get(outcome.instance_id)
+        match outcome:
+            case _ if hosted is None:
+                return ()
+            case Destroyed():
+                return [*self._budget.lost(outcome.left_bytes, hosted.id), *self._destroyed(hosted, outcome)]
+            case _ if hosted.broken:
+                return ()
+            case Compiled():
+                hosted.compiled(outcome.instance, filling=True)
+                return self._loaded(hosted)
+            case MoreRead():
+                return [WeightsRead(instance_id=hosted.id, all_read=False)]
+            case Damaged():
+                return self.give_up(hosted, outcome.error)
+            case Built():
+                return self._built(hosted, outcome)
 
     def give_up(self, hosted: Hosted, error: str, *, hopeless: bool = True) -> Sequence[NodeEvent]:
         """Let the mind send an instance away that nobody can use any longer. `hopeless`: another would be no better."""
@@ -156,14 +173,23 @@ class Instances:
         )
 
     def _built(self, hosted: Hosted, outcome: Built) -> Sequence[NodeEvent]:
-        runner = hosted.built(outcome.instance, outcome.took_s)
+        filled = hosted.filling
+        if not filled:
+            hosted.compiled(outcome.instance)
+        hosted.built(outcome.took_s)
         self.report(hosted, took_s=outcome.took_s, stages=outcome.instance.stages)
+        return [WeightsRead(instance_id=hosted.id, all_read=True)] if filled else self._loaded(hosted)
+
+    def _loaded(self, hosted: Hosted) -> Sequence[NodeEvent]:
+        """Let the mind know what is there now, and who waited for it."""
+        instance = hosted.running.instance
         events: list[NodeEvent] = [
             InstanceLoaded(
                 instance_id=hosted.id,
                 held_bytes=hosted.warm_bytes,
-                kv_bytes_per_block=runner.instance.kv_bytes_per_block,
-                block_tokens=runner.instance.block_tokens,
+                kv_bytes_per_block=instance.kv_bytes_per_block,
+                block_tokens=instance.block_tokens,
+                filling=hosted.filling,
             )
         ]
         waiting = list(hosted.waiting.values())
@@ -227,4 +253,10 @@ class Instances:
     def _options(self, hosted: Hosted) -> LoadOptions:
         shape = hosted.command.shape
         threads = self._spec.compute_threads
-        return LoadOptions(compute=shape.compute, kv=shape.kv, threads=threads, adapters=shape.adapters)
+        return LoadOptions(
+            compute=shape.compute,
+            kv=shape.kv,
+            threads=threads,
+            adapters=shape.adapters,
+            early=not hosted.packs_first,
+        )

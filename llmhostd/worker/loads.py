@@ -2,7 +2,8 @@
 
 One thread builds, one job at a time: on CPUs a second builder slows the neighbours more than it hastens the load, and
 even one yields to whoever computes (`process.give_way`). Another destroys, so that memory which others wait for never
-waits for a load. Nothing here touches a runner; results wait until the device loop takes them.
+waits for a load. Nothing here touches a runner; results wait until the device loop takes them. An engine that can lets
+an instance begin iterations while its weights are read: the job then goes on beside them (λScale §4).
 """
 
 import logging
@@ -16,7 +17,7 @@ from pathlib import Path
 from llmhostd.domain.errors import LlmhostdError
 from llmhostd.domain.ids import InstanceId
 from llmhostd.engines.crash_note import CrashNote
-from llmhostd.engines.interface import Engine, EngineInstance, LoadOptions
+from llmhostd.engines.interface import Engine, EngineInstance, FillingInstance, LoadOptions
 from llmhostd.worker.process import give_way
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,29 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True)
+class Compiled:
+    """A load came so far that iterations can begin; it goes on."""
+
+    instance_id: InstanceId
+    instance: EngineInstance
+
+
+@dataclass(frozen=True, slots=True)
+class MoreRead:
+    """An instance that was `Compiled` has more weights."""
+
+    instance_id: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """The weights of an instance that was `Compiled` cannot be had; it is still to be destroyed."""
+
+    instance_id: InstanceId
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Destroyed:
     """An instance is gone: as asked (no error), or because it could not be built."""
 
@@ -42,7 +66,7 @@ class Destroyed:
     """What the engine holds all the same, because destroying it failed."""
 
 
-Outcome = Built | Destroyed
+Outcome = Built | Compiled | MoreRead | Damaged | Destroyed
 Job = Callable[[], Outcome]
 
 
@@ -79,21 +103,31 @@ class Builder:
         give_way()
         while True:
             job = jobs.get()
-            self._outcomes.put(job())
+            self._tell(job())
             # Nothing of a finished job may keep an instance alive until the next one comes.
             del job
-            self._ring()
+
+    def _tell(self, outcome: Outcome) -> None:
+        self._outcomes.put(outcome)
+        self._ring()
 
     def _build(self, instance_id: InstanceId, checkpoint: Path, options: LoadOptions, *, pack: bool) -> Outcome:
-        began_s = time.monotonic()
+        began_s, compiled = time.monotonic(), False
         self._note.loading(instance_id)
         try:
             instance = self._engine.load(checkpoint, options)
+            if isinstance(instance, FillingInstance) and instance.filling:
+                self._tell(Compiled(instance_id, instance))
+                compiled = True
+                instance.fill(lambda: self._tell(MoreRead(instance_id)))
             took_s = time.monotonic() - began_s
             if pack:
                 instance.pack()
         except Exception as error:  # noqa: BLE001 - whatever a plugin raises, the other instances go on
-            return Destroyed(instance_id, time.monotonic() - began_s, explain(error))
+            because = explain(error)
+            if compiled:
+                return Damaged(instance_id, because)
+            return Destroyed(instance_id, time.monotonic() - began_s, because)
         finally:
             self._note.loading(None)
         return Built(instance_id, instance, took_s)

@@ -19,7 +19,7 @@ from llmhostd_openvino.low_rank import LowRank
 from llmhostd_openvino.paged_attention import KV_TYPES
 from llmhostd_openvino.part import Part
 from llmhostd_openvino.slot_factors import SlotFactors, factor_type
-from llmhostd_openvino.weight_inputs import WeightInputs, canonical, views
+from llmhostd_openvino.weight_inputs import StoredInputs, WeightInputs, canonical
 from llmhostd_openvino.weights import StoredWeights
 
 _DEVICE = "CPU"
@@ -57,7 +57,10 @@ class Compiler:
         return Part(modules, self._packing(opened, modules, options, spent), factors=factors)
 
     def in_place(self, opened: Checkpoint, modules: ModuleRange, options: LoadOptions, spent: Spent) -> Part:
-        """Make a part that computes on its store until its weights are packed. Raises as `packing` does."""
+        """Make a part that computes on its store, once that is read, until its weights are packed.
+
+        Raises as `packing` does.
+        """
         architecture, same = opened.architecture, modules
         if options.adapters is None:
             architecture, same = canonical(architecture, modules)
@@ -70,9 +73,9 @@ class Compiler:
             spent.build_s += time.monotonic() - began_s
             compiled = self._compile(graph, options, spent)
             self._keep(key, compiled)
-        weights_of = views(opened, compiled, modules.first - same.first)
+        stored = StoredInputs(opened, compiled, modules.first - same.first)
         factors = _factors(opened, modules, options)
-        return Part(modules, compiled, weights_of, lambda: self._packing(opened, modules, options, Spent()), factors)
+        return Part(modules, compiled, stored, lambda: self._packing(opened, modules, options, Spent()), factors)
 
     def _packing(
         self, opened: Checkpoint, modules: ModuleRange, options: LoadOptions, spent: Spent

@@ -6,9 +6,8 @@ from llmhostd.checkpoints.adapter import linear_names
 from llmhostd.domain.errors import EngineError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.model import AdapterSlots, Architecture
-from llmhostd.domain.reports import LoadStages
 from llmhostd.engines.interface import EngineFacts, EngineInstance, LoadOptions, ModuleRange
-from llmhostd.loader.safetensors import Checkpoint, open_checkpoint
+from llmhostd.loader.safetensors import open_checkpoint
 from llmhostd_openvino.compiler import PART_BYTES, Compiler, Spent, cut
 from llmhostd_openvino.facts import engine_facts
 from llmhostd_openvino.footprint import Footprint
@@ -34,7 +33,10 @@ class OpenVinoEngine:
         return engine_facts()
 
     def load(self, checkpoint: Path, options: LoadOptions) -> EngineInstance:
-        """See `Engine.load`. What lies in memory as it is computed with is not packed yet."""
+        """See `Engine.load`. What lies in memory as it is computed with is not packed yet.
+
+        Only such weights can be computed with `early`, and only where there are parts that come before others.
+        """
         _check_precisions(options)
         opened = open_checkpoint(checkpoint, options.arriving)
         modules = options.modules or ModuleRange(first=0, end=opened.architecture.layers)
@@ -45,25 +47,14 @@ class OpenVinoEngine:
         ranges = cut(modules, opened, self._part_bytes) if in_place else [modules]
         try:
             parts = [make(opened, one, options, spent) for one in ranges]
+            if not (options.early and len(parts) > 1):
+                for part in parts:
+                    part.point()
         except RuntimeError as error:
             raise EngineError(f"{checkpoint}: cannot be compiled: {first_line(error)}") from error
         shape = opened.shape(options.compute, options.kv)
         footprint = Footprint(shape, modules, in_place=in_place)
-        stages = _stages(opened, spent)
-        return OpenVinoInstance(parts, opened, shape, footprint, stages, self._packer, self._node.memory_bytes)
-
-
-def _stages(checkpoint: Checkpoint, spent: Spent) -> LoadStages:
-    reader = checkpoint.reader
-    if reader is None:
-        return LoadStages(build_s=spent.build_s, compile_s=spent.compile_s)
-    return LoadStages(
-        read_s=reader.read_s,
-        build_s=spent.build_s,
-        compile_s=spent.compile_s,
-        read_bytes=reader.read_bytes,
-        disk_bytes=reader.disk_bytes,
-    )
+        return OpenVinoInstance(parts, opened, shape, footprint, spent, self._packer, self._node.memory_bytes)
 
 
 def _check_precisions(options: LoadOptions) -> None:

@@ -5,7 +5,7 @@ packed part by part, one per iteration, so that no token waits for more than one
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from llmhostd.domain.errors import EngineError
 from llmhostd.domain.model import AdapterSlots, ModelShape
@@ -13,9 +13,11 @@ from llmhostd.domain.reports import LoadStages
 from llmhostd.engines.interface import Floats, Iteration
 from llmhostd.loader.adapter import AdapterWeights
 from llmhostd.loader.safetensors import Checkpoint
+from llmhostd_openvino.begun import Begun
+from llmhostd_openvino.compiler import Spent
 from llmhostd_openvino.footprint import Footprint
 from llmhostd_openvino.packer import Packer
-from llmhostd_openvino.padding import SMALL_COUNTS, TOKEN_STEP, pad
+from llmhostd_openvino.padding import SMALL_COUNTS, TOKEN_STEP
 from llmhostd_openvino.paged_attention import BLOCK_TOKENS
 from llmhostd_openvino.part import Part, first_line
 
@@ -23,7 +25,7 @@ _libc = ctypes.CDLL(None)
 
 
 class OpenVinoInstance:
-    """An `engines.interface.EngineInstance`."""
+    """An `engines.interface.EngineInstance`, and a `FillingInstance`."""
 
     block_tokens = BLOCK_TOKENS
     token_step = TOKEN_STEP
@@ -35,13 +37,14 @@ class OpenVinoInstance:
         checkpoint: Checkpoint,
         shape: ModelShape,
         footprint: Footprint,
-        stages: LoadStages,
+        spent: Spent,
         packer: Packer,
         kv_limit: int,
     ) -> None:
         """Take compiled parts, which follow on each other. `kv_limit`: bytes of KV that the node could hold at most."""
         self.shape = shape
-        self.stages = stages
+        self.filling = any(not part.there for part in parts)
+        self.stages = _stages(checkpoint, spent)
         self.settled = False
         self.adapter_slots: AdapterSlots | None = parts[0].factors.slots if parts[0].factors else None
         self.kv_bytes_per_block = sum(part.kv_bytes_per_block for part in parts)
@@ -50,17 +53,16 @@ class OpenVinoInstance:
         self._checkpoint: Checkpoint | None = checkpoint
         self._footprint = footprint
         self._packer = packer
+        self._spent = spent
+        self._begun: Begun | None = None
         self._asked_to_pack = False
         for part in parts:
             part.reserve(kv_limit // max(self.kv_bytes_per_block, 1))
 
     def run(self, iteration: Iteration) -> Floats:
         """See `EngineInstance.run`. Raises InstanceLostError or ProcessLostError as a part does."""
-        padded = pad(iteration, self._parts[0].arena.scratch_block)
-        first, *others = self._parts
-        output = first.run(padded, None)
-        for part in others:
-            output = part.run(padded, output)
+        begun, self._begun = self._begun_with(iteration), None
+        output = begun.through(self._parts)
         # Leave out what padding added.
         tokens = len(iteration.positions)
         rows = len(iteration.sampled_indices) if self._parts[-1].modules.head else tokens
@@ -70,11 +72,34 @@ class OpenVinoInstance:
         computed: Floats = output.data
         return computed[:rows]
 
+    def begin(self, iteration: Iteration) -> None:
+        """See `FillingInstance.begin`."""
+        self._begun = self._begun_with(iteration)
+        self._begun.as_far_as_there(self._parts[:-1])
+        self._footprint.ran(len(iteration.positions), 0)
+
+    def fill(self, more: Callable[[], None]) -> None:
+        """See `FillingInstance.fill`. Nothing is computed of the last part before."""
+        *others, last = self._parts
+        for part in others:
+            part.wait()
+            more()
+        last.wait()
+        if self._checkpoint is not None:
+            self.stages = _stages(self._checkpoint, self._spent)
+        self.filling = False
+
     def pack(self) -> None:
         """See `EngineInstance.pack`."""
         self._packer.pack(self._parts)
         for part in self._parts:
             part.take_packed()
+
+    def _begun_with(self, iteration: Iteration) -> Begun:
+        """What was computed of the very same iteration, or else a beginning."""
+        if self._begun is not None and self._begun.is_of(iteration):
+            return self._begun
+        return Begun(iteration, self._parts[0].arena.scratch_block)
 
     def _settle(self) -> None:
         """Let the next iteration pack one more part; once the last has run packed, the file's pages may go."""
@@ -94,13 +119,14 @@ class OpenVinoInstance:
         """See `AdaptableInstance.set_adapter`."""
         if self.adapter_slots is None:
             raise EngineError("this instance was loaded without room for adapters")
+        self._begun = None
         for part in self._parts:
             if part.factors is not None:
                 part.factors.put(slot, weights)
 
     def resize_kv(self, kv_blocks: int, moves: Sequence[tuple[int, int]] = ()) -> None:
         """See `EngineInstance.resize_kv`. All sources of `moves` are read before any target is written."""
-        before = self.kv_blocks
+        before, self._begun = self.kv_blocks, None
         for part in self._parts:
             part.arena.move(moves, kv_blocks)
         self.kv_blocks = kv_blocks
@@ -133,6 +159,19 @@ class OpenVinoInstance:
         for part in self._parts:
             part.release()
         self.kv_blocks = 0
-        self._parts = ()
+        self._parts, self._begun = (), None
         self._checkpoint = None
         _libc.malloc_trim(0)
+
+
+def _stages(checkpoint: Checkpoint, spent: Spent) -> LoadStages:
+    reader = checkpoint.reader
+    if reader is None:
+        return LoadStages(build_s=spent.build_s, compile_s=spent.compile_s)
+    return LoadStages(
+        read_s=reader.read_s,
+        build_s=spent.build_s,
+        compile_s=spent.compile_s,
+        read_bytes=reader.read_bytes,
+        disk_bytes=reader.disk_bytes,
+    )

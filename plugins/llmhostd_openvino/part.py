@@ -18,6 +18,7 @@ from llmhostd_openvino.graph import HIDDEN, POSITIONS, SAMPLED, TOKEN_IDS
 from llmhostd_openvino.kv_arena import CachePort, KvArena
 from llmhostd_openvino.low_rank import ROW_SLOTS
 from llmhostd_openvino.slot_factors import SlotFactors
+from llmhostd_openvino.weight_inputs import StoredInputs
 
 _NOTHING_COMPUTED = np.float32(-1.7e38)
 """No logit and no hidden state is this."""
@@ -32,11 +33,11 @@ class Part:
         self,
         modules: ModuleRange,
         compiled: ov.CompiledModel,
-        weights: Mapping[str, ov.Tensor] | None = None,
+        stored: StoredInputs | None = None,
         pack: Compile | None = None,
         factors: SlotFactors | None = None,
     ) -> None:
-        """`weights`: by graph input, when they are inputs; `pack` then compiles a graph that packs them."""
+        """`stored`: what its weights are when they are inputs; `pack` then compiles a graph that packs them."""
         self.modules = modules
         self.factors = factors
         self._cache_ports = _cache_ports(compiled)
@@ -47,7 +48,28 @@ class Part:
         self._pack = pack
         self._packing = Lock()
         self._packed: ov.CompiledModel | None = None
-        self._compute_on(compiled, weights or {})
+        self._views: Mapping[str, ov.Tensor] = {}
+        self._stored = stored
+        """Weights that the engine was not pointed at yet."""
+        self._compute_on(compiled)
+
+    @property
+    def there(self) -> bool:
+        """Whether its weights are in memory and checked."""
+        return self._stored is None or self._stored.there
+
+    def wait(self) -> None:
+        """Wait until they are; from any thread. Raises CheckpointError when what was read is damaged."""
+        stored = self._stored
+        if stored is not None:
+            stored.wait()
+
+    def point(self) -> None:
+        """Point the engine at its weights, if it was not yet; waits for them. Raises as `wait`."""
+        if self._stored is not None:
+            self._views = self._stored.views()
+            self._set(self._views)
+            self._stored = None
 
     @property
     def packs_later(self) -> bool:
@@ -67,7 +89,8 @@ class Part:
             return False
         self._pack = None  # first, or it might be compiled once more
         packed, self._packed = self._packed, None
-        self._compute_on(packed, {})
+        self._stored = None
+        self._compute_on(packed)
         self.look_at_caches()
         return True
 
@@ -101,8 +124,9 @@ class Part:
         Raises InstanceLostError when the engine fails. Where memory is refused to it (`ulimit -v`,
         `vm.overcommit_memory = 2`), what it computes afterwards is wrong. On one thread it does not even report the
         error, and other instances crash later: so the output is marked before and looked at afterwards, and
-        ProcessLostError raised.
+        ProcessLostError raised. It waits for weights that are still being read: CheckpointError if they are damaged.
         """
+        self.point()
         inputs = self._inputs(it)
         marked: npt.NDArray[Any] = self._request.get_output_tensor(0).data
         marked.reshape(-1)[:1] = _NOTHING_COMPUTED
@@ -129,16 +153,19 @@ class Part:
         self.arena.release()
         # In this order: the request reads the compiled model, which may read the mapping.
         del self._request, self._compiled
-        self._views: Mapping[str, ov.Tensor] = {}
+        self._views, self._stored = {}, None
         self.caches = ()
         self.factors = None
 
-    def _compute_on(self, compiled: ov.CompiledModel, weights: Mapping[str, ov.Tensor]) -> None:
+    def _compute_on(self, compiled: ov.CompiledModel) -> None:
         self._request = compiled.create_infer_request()
         self._compiled = compiled
-        self._views = weights
+        self._views = {}
         self._ports = {port.get_any_name(): place for place, port in enumerate(compiled.inputs)}
-        for name, tensor in {**self._views, **(self.factors.tensors() if self.factors else {})}.items():
+        self._set(self.factors.tensors() if self.factors else {})
+
+    def _set(self, tensors: Mapping[str, ov.Tensor]) -> None:
+        for name, tensor in tensors.items():
             self._request.set_input_tensor(self._ports[name], tensor)
 
     def _inputs(self, it: Iteration) -> list[tuple[str, npt.NDArray[Any]]]:

@@ -7,6 +7,7 @@ them it takes up to twice as long (tests/bench/test_cold_start.py), so an instan
 """
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 import openvino as ov
@@ -16,6 +17,7 @@ from openvino.op import Parameter
 from llmhostd.checkpoints.tensors import expected_tensors
 from llmhostd.domain.model import Architecture, ComputePrecision
 from llmhostd.engines.interface import ModuleRange
+from llmhostd.loader.mapped_reader import MappedReader
 from llmhostd.loader.safetensors import Checkpoint
 from llmhostd_openvino.ops import int32, ints64, parameter
 from llmhostd_openvino.weights import as_floats, element_type
@@ -79,14 +81,37 @@ def canonical(a: Architecture, modules: ModuleRange) -> tuple[Architecture, Modu
     return same, msgspec.structs.replace(modules, first=0, end=layers)
 
 
-def views(checkpoint: Checkpoint, compiled: ov.CompiledModel, shift: int) -> dict[str, ov.Tensor]:
-    """Point each weight input of a graph at the stored tensor, where it lies, as soon as it was read.
+class StoredInputs:
+    """What the weight inputs of one graph are to be in one store, of which not all may have been read yet."""
 
-    `shift`: which layer of the checkpoint is the graph's layer 0. Vectors are copied as f32. The checkpoint must
-    outlive the tensors. Raises CheckpointError when what was read is damaged.
-    """
-    names = (port.get_any_name() for port in compiled.inputs)
-    return {name: _view(checkpoint, _stored_name(name, shift)) for name in names if name.startswith(_PREFIXES)}
+    def __init__(self, checkpoint: Checkpoint, compiled: ov.CompiledModel, shift: int) -> None:
+        """`shift`: which layer of the checkpoint is the graph's layer 0."""
+        names = (port.get_any_name() for port in compiled.inputs)
+        self._checkpoint = checkpoint
+        self._stored = {name: _stored_name(name, shift) for name in names if name.startswith(_PREFIXES)}
+        self._end = max(checkpoint.description.tensors[name].end for name in self._stored.values())
+
+    @property
+    def there(self) -> bool:
+        """Whether all of them are in memory and checked."""
+        return _reader(self._checkpoint).read_bytes >= self._end
+
+    def wait(self) -> None:
+        """Wait until they are. Raises CheckpointError when what was read is damaged."""
+        _reader(self._checkpoint).wait(self._end)
+
+    def views(self) -> Mapping[str, ov.Tensor]:
+        """Return them where they lie, once they are there; vectors are copied as f32. Raises as `wait`.
+
+        The checkpoint must outlive them.
+        """
+        return {name: _view(self._checkpoint, stored) for name, stored in self._stored.items()}
+
+
+def _reader(checkpoint: Checkpoint) -> MappedReader:
+    if checkpoint.reader is None:
+        raise AssertionError("only a store is used in place")
+    return checkpoint.reader
 
 
 def _stored_name(name: str, shift: int) -> str:

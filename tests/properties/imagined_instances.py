@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from llmhostd.domain import commands
 from llmhostd.domain.model import ModelState
 
+MIB = 1 << 20
+WARM_BYTES, RESIDENT_BYTES = 20 * MIB, 320 * MIB
+
 
 def answer_tokens(prompt_tokens):
     """How long an answer is, which no mind knows."""
@@ -37,6 +40,8 @@ class Hosted:
     """0: nothing is built."""
     kv_blocks: int = 0
     state: ModelState = ModelState.LOADING
+    filling: bool = False
+    """Its graphs are there, its weights are not all."""
     resting: bool = False
     broken: str = ""
     hopeless: bool = False

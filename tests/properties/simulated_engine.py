@@ -7,7 +7,8 @@ well. Holds the mind's books against what the engine has after every step.
 from collections import deque
 
 import msgspec
-from imagined_instances import Hosted, Stay, answer_tokens
+from imagined_instances import RESIDENT_BYTES, WARM_BYTES, Hosted, Stay, answer_tokens
+from simulated_builds import Builds
 
 from llmhostd.domain import commands, reports
 from llmhostd.domain import node_events as does
@@ -17,11 +18,10 @@ from llmhostd.node import invariants
 from llmhostd.node.core import NodeMind
 
 MIB = 1 << 20
-WARM_BYTES, RESIDENT_BYTES = 20 * MIB, 320 * MIB
 COARSE_SAMPLES, ALL_SAMPLES = 2, 4
 
 
-class SimulatedNode:
+class SimulatedNode(Builds):
     """A worker process from its start to its death, with a wire in each direction."""
 
     def __init__(self, spec, profile_of):
@@ -76,7 +76,9 @@ class SimulatedNode:
         action, self.doing = self.doing, None
         one = self.hosted.get(action.instance_id)
         assert one is not None, "the device works for an instance that is gone"
-        if luck == "well":
+        if luck == "well" and one.filling:
+            self.tell(does.IterationBegun(instance_id=one.id, duration_s=0.01), *self._weigh(one))
+        elif luck == "well":
             self._iterated(one, action)
         elif not action.rows:
             self._give_up(one, "its first iteration failed", hopeless=luck == "breaks")
@@ -101,22 +103,6 @@ class SimulatedNode:
             one.kv_blocks = action.kv_blocks
         self._report(one)
         self.tell(does.KvResized(instance_id=one.id, kv_blocks=one.kv_blocks), *self._weigh(one))
-
-    def built(self, now, luck="well"):
-        """The load under way ends."""
-        self.now = now
-        one, self.building = self.hosted[self.building], None
-        if luck != "well":
-            self._gone(one, "model.safetensors: tensor lm_head.weight is missing")
-            return
-        one.weights_bytes, one.state = WARM_BYTES, ModelState.WARM
-        self._report(one)
-        loaded = does.InstanceLoaded(
-            instance_id=one.id, held_bytes=WARM_BYTES, kv_bytes_per_block=self._block_bytes(one),
-            block_tokens=self.spec.block_tokens,
-        )  # fmt: skip
-        waiting, one.waiting = one.waiting, []
-        self.tell(loaded, *(event for command in waiting for event in self._enter(one, command)))
 
     def removed(self, now, luck="well"):
         """The oldest removal ends; in the worst case the engine keeps what it had."""
@@ -149,7 +135,7 @@ class SimulatedNode:
         return sum(
             one.weights_bytes + max(one.kv_blocks, growing.get(one.id, 0)) * self._block_bytes(one)
             for one in self.hosted.values()
-        ) + (WARM_BYTES if self.building else 0)
+        ) + (WARM_BYTES if self._builds_from_nothing else 0)
 
     @property
     def at_rest(self):
@@ -193,11 +179,6 @@ class SimulatedNode:
 
     def _ResizeKv(self, action):  # noqa: N802
         self.resizes.append(action)
-        return ()
-
-    def _BeginLoad(self, action):  # noqa: N802
-        assert self.building is None, "two loads at once"
-        self.building = action.instance_id
         return ()
 
     def _BeginRest(self, action):  # noqa: N802

@@ -224,7 +224,11 @@ class History(RuleBasedStateMachine):
         for _ in range(min(reports_too, len(one.reports))):
             self.hear(one.reports.popleft())
 
-    @rule(data=st.data(), what=st.sampled_from(["finish", "resized", "built", "removed"]), luck=st.sampled_from(ENDS))
+    @rule(
+        data=st.data(),
+        what=st.sampled_from(["finish", "resized", "compiled", "built", "removed"]),
+        luck=st.sampled_from(ENDS),
+    )
     def end(self, data, what, luck):
         one = self.node_of(data)
         self.box.now += 0.03
@@ -268,6 +272,7 @@ class History(RuleBasedStateMachine):
 
     def end_on(self, one, what, luck="well"):
         under_way = {"finish": one.doing, "resized": one.resizes, "built": one.building, "removed": one.removals}
+        under_way["compiled"] = one.building
         if one.alive and under_way[what]:
             getattr(one, what)(self.box.now, luck)
         elif luck == "breaks":

@@ -1,0 +1,44 @@
+"""How far is an iteration through a chain of parts, of which not all have their weights yet?
+
+Execute-while-load on one node (λScale §4): the first parts compute while the bytes of later ones are still being read.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import openvino as ov
+
+from llmhostd.engines.interface import Iteration
+from llmhostd_openvino.padding import pad
+from llmhostd_openvino.part import Part
+
+
+class Begun:
+    """One iteration, and what was computed of it so far. The caches must not change under it."""
+
+    def __init__(self, iteration: Iteration, scratch_block: int) -> None:
+        """Begin with the first part."""
+        self._iteration = iteration
+        self._padded = pad(iteration, scratch_block)
+        self._done = 0
+        self._output: ov.Tensor | None = None
+
+    def is_of(self, iteration: Iteration) -> bool:
+        """Whether this computes the same, to the same places. Hidden states may have changed where they lie."""
+        return iteration.hidden is None and all(
+            np.array_equal(getattr(iteration, name), getattr(self._iteration, name)) for name in Iteration.__slots__
+        )
+
+    def as_far_as_there(self, parts: Sequence[Part]) -> None:
+        """Compute the next parts, up to the first that lacks weights. Raises as a part does."""
+        while self._done < len(parts) and parts[self._done].there:
+            self._output = parts[self._done].run(self._padded, self._output)
+            self._done += 1
+
+    def through(self, parts: Sequence[Part]) -> ov.Tensor:
+        """Compute the parts that are left; their output. Raises as a part does."""
+        for part in parts[self._done :]:
+            self._output = part.run(self._padded, self._output)
+        if self._output is None:
+            raise AssertionError("an instance has parts")
+        return self._output
