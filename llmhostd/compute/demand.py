@@ -4,8 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from llmhostd.compute.adapter_turns import Wish, distinct
 from llmhostd.compute.workload import NEVER_S, InstanceLoad, RequestLoad
+from llmhostd.domain.ids import RequestId
 from llmhostd.domain.request import Tier
 
 BEFORE_BEST_EFFORT_S = float("-inf")
@@ -27,6 +30,8 @@ class Due(NamedTuple):
     cost_s: float
     share: float
     """Of the device, after the deadline: a decode batch wants its iteration again every TPOT; a prefill does not."""
+    promised_s: float
+    """The deadline that was promised, which a first token may be too late for."""
 
 
 @dataclass(slots=True)
@@ -56,7 +61,7 @@ class Decodes:
     @property
     def due(self) -> Due:
         """The batch as work to be done, once it ran before."""
-        return Due(self.deadline_s, self.iteration_s, self.iteration_s / max(self.tpot_s, 1e-6))
+        return Due(self.deadline_s, self.iteration_s, self.iteration_s / max(self.tpot_s, 1e-6), self.deadline_s)
 
     def tokens_due(self, now: float, until_s: float) -> int:
         """How many iterations it needs by `until_s` at least; none where somebody is late already."""
@@ -97,13 +102,13 @@ class Demand:
     """Latency-sensitive requests whose context is still to be computed."""
     best_effort: list[RequestLoad]
     """And those staged whose context is still to be computed."""
-    prefill_deadline_s: float
-    """Earliest next token among `prefills`; NEVER_S when there are none."""
     best_effort_deadline_s: float
-    """The same among `best_effort`, whose deadlines only order them among themselves."""
+    """Earliest next token among `best_effort`, whose deadlines only order them among themselves."""
     dues: list[Due]
     """Its latency-sensitive work: the whole rest of each prefill, then the decode batch."""
-    deadline_s: float
+    prefill_deadline_s: float = NEVER_S
+    """Earliest next token among `prefills`; NEVER_S when there are none."""
+    deadline_s: float = NEVER_S
     """Earliest next token among its latency-sensitive requests; NEVER_S when it has none."""
     order: int = 0
     """Its place among equals: the longest loaded first."""
@@ -111,6 +116,10 @@ class Demand:
     """What an iteration ahead of its turn takes at least, once somebody asked (`iteration_plan`)."""
     adapters: tuple[str, ...] = ()
     """Those that its requests name, people's first."""
+    in_time_until_s: float = NEVER_S
+    """When the first of its prefills that can be in time must have begun for that."""
+    late: int = 0
+    """How many first tokens cannot be in time any more."""
 
     @property
     def crowded(self) -> bool:
@@ -169,10 +178,35 @@ class Demand:
         for place, (_, new) in zip(places, chunked, strict=True):
             part = ((new.pending_tokens, new.computed_tokens),)
             cost_s = iteration_s(prefill=part, decode_batch=0, decode_context=0)
-            self.prefills[place], self.dues[place] = new, Due(self.dues[place].deadline_s, cost_s, 0.0)
-        self.deadline_s = min(self.batch.deadline_s, self.prefill_deadline_s)
+            self.prefills[place], self.dues[place] = new, self.dues[place]._replace(cost_s=cost_s)
         self.least_early_s = None
+        if chunked:
+            self.put_off()
+        else:
+            self.deadline_s = min(self.batch.deadline_s, self.prefill_deadline_s)
         return True
+
+    def put_off(self, now: float = -NEVER_S) -> None:
+        """Let first tokens that cannot be in time any more be due later, and look at its deadlines anew."""
+        self.prefill_deadline_s = self.in_time_until_s = NEVER_S
+        self.late, self.least_early_s = 0, None
+        for place, one in enumerate(self.prefills):
+            due, more_s = self.dues[place], put_off_s(one)
+            deadline_s, begins_s = due.promised_s, due.promised_s - due.cost_s
+            if more_s and now > begins_s:
+                deadline_s += more_s
+                self.late += 1
+            elif more_s and begins_s < self.in_time_until_s:
+                self.in_time_until_s = begins_s
+            if deadline_s != due.deadline_s:
+                self.dues[place] = due._replace(deadline_s=deadline_s)
+            self.prefill_deadline_s = min(self.prefill_deadline_s, deadline_s)
+        self.deadline_s = min(self.batch.deadline_s, self.prefill_deadline_s)
+
+    def in_order(self, prefills: list[RequestLoad]) -> list[tuple[float, RequestLoad]]:
+        """Put some of its prefills in order of when they are due; in order of submission among equals."""
+        due_s = {one.shape.id: due.deadline_s for one, due in zip(self.prefills, self.dues, strict=False)}
+        return sorted(((due_s[one.shape.id], one) for one in prefills), key=_deadline)
 
     def _place(self, prefill: RequestLoad) -> int:
         return next((k for k, one in enumerate(self.prefills) if one is prefill), -1)
@@ -183,7 +217,7 @@ def demand_of(instance: InstanceLoad) -> Demand:
     decodes: list[RequestLoad] = []
     prefills: list[RequestLoad] = []
     best_effort: list[RequestLoad] = []
-    prefill_s = best_effort_s = NEVER_S
+    best_effort_s = NEVER_S
     first_run_s, iteration_s = instance.first_run_s, instance.estimator.iteration_s
     dues: list[Due] = []
     for request in instance.requests.values():
@@ -197,12 +231,11 @@ def demand_of(instance: InstanceLoad) -> Demand:
         elif request.decoding:
             decodes.append(request)
         else:
-            deadline_s = request.deadline_s
             prefills.append(request)
-            prefill_s = min(prefill_s, deadline_s)
             part = ((request.pending_tokens, request.computed_tokens),)
             cost_s = iteration_s(prefill=part, decode_batch=0, decode_context=0)
-            dues.append(Due(deadline_s, cost_s + first_run_s, 0.0))
+            deadline_s = request.deadline_s
+            dues.append(Due(deadline_s, cost_s + first_run_s, 0.0, deadline_s))
             first_run_s = 0.0
     batch = Decodes()
     if decodes:
@@ -210,10 +243,39 @@ def demand_of(instance: InstanceLoad) -> Demand:
         due = batch.due
         dues.append(due._replace(cost_s=due.cost_s + first_run_s) if first_run_s else due)
     adapters = distinct(one.shape for one in (*prefills, *decodes, *best_effort)) if instance.room else ()
-    return Demand(
-        instance, batch, prefills, best_effort, prefill_s, best_effort_s, dues, min(prefill_s, batch.deadline_s),
-        adapters=adapters,
-    )  # fmt: skip
+    demand = Demand(instance, batch, prefills, best_effort, best_effort_s, dues, adapters=adapters)
+    demand.put_off()
+    return demand
+
+
+def put_off_s(prefill: RequestLoad) -> float:
+    """How much later its first token is due once it cannot be in time any more; 0.0: it keeps its place.
+
+    A stream that is behind keeps its own: it can catch up.
+    """
+    return 0.0 if prefill.tokens_out else prefill.deadlines.late_first_token_slo_factor * prefill.shape.slo.ttft_s
+
+
+def put_off(instance: InstanceLoad, now: float) -> dict[RequestId, RequestLoad]:
+    """Picture those whose first tokens could not be in time even if nobody else got anything: they are due later."""
+    late: dict[RequestId, RequestLoad] = {}
+    first_run_s = instance.first_run_s
+    for request in instance.requests.values():
+        if not request.latency_sensitive or request.decoding:
+            continue
+        if put_off_s(request):
+            part = ((request.pending_tokens, request.computed_tokens),)
+            cost_s = instance.estimator.iteration_s(prefill=part, decode_batch=0, decode_context=0)
+            if now > request.deadline_s - (cost_s + first_run_s):
+                late[request.shape.id] = copy = request.further(0)
+                grace_s = request.shape.grace_s + put_off_s(request)
+                copy.shape = msgspec.structs.replace(request.shape, grace_s=grace_s)
+        first_run_s = 0.0
+    return late
+
+
+def _deadline(pair: tuple[float, RequestLoad]) -> float:
+    return pair[0]
 
 
 def decodes_of(instance: InstanceLoad, requests: list[RequestLoad]) -> Decodes:

@@ -48,16 +48,26 @@ class Queue:
                 return demand
         return None
 
+    def passed(self, now: float) -> Demand | None:
+        """Return the first, if its deadline is over."""
+        entries = self._entries
+        return entries[0][2] if entries and entries[0][0] < now else None
+
 
 class Agenda:
     """What every instance of a node wants next. Tell it with `touch` what changed; it recomputes no more than that."""
 
-    __slots__ = ("_best_effort", "_demands", "_dues", "_loaded", "_node", "_prefills", "_touched", "_urgent")
+    __slots__ = (
+        "_best_effort", "_demands", "_dues", "_in_time", "_loaded", "_node", "_prefills", "_puts_off", "_touched",
+        "_urgent",
+    )  # fmt: skip
 
-    def __init__(self, node: NodeLoad) -> None:
-        self._node = node
+    def __init__(self, node: NodeLoad, *, puts_off: bool = True) -> None:
+        """Begin with what a node has. `puts_off`: first tokens that cannot be in time any more are due later."""
+        self._node, self._puts_off = node, puts_off
         self._demands: dict[InstanceId, Demand] = {}
         self._urgent, self._prefills, self._best_effort = Queue(), Queue(), Queue()
+        self._in_time = Queue()
         self._dues: list[tuple[float, int, float, float, InstanceLoad]] = []
         """(deadline, order, cost, share, whose), in order of deadlines."""
         self._loaded = 0
@@ -73,7 +83,7 @@ class Agenda:
         False, and nothing changes, where sums do not tell what it wants now (`Demand.advance`).
         """
         urgent_s, order, instance = demand.deadline_s, demand.order, demand.instance
-        due_s, cost_s, share = demand.dues[-1]
+        due_s, cost_s, share, _ = demand.dues[-1]
         if not demand.advance(at_s, decoded=True):
             return False
         del self._dues[bisect_left(self._dues, (due_s, order, cost_s, share))]
@@ -107,28 +117,28 @@ class Agenda:
         return advanced
 
     def demand(self, instance_id: InstanceId) -> Demand:
-        """Return what an instance wants. Raises KeyError for one that is not there."""
+        """Return what an instance wanted when last looked at. Raises KeyError for one that is not there."""
         self._refresh()
         return self._demands[instance_id]
 
     def demands(self) -> Iterable[Demand]:
-        """Return what every instance wants."""
+        """Return what every instance wanted when last looked at."""
         self._refresh()
         return self._demands.values()
 
     def most_urgent(self, now: float, *, but: InstanceId | None = None) -> Demand | None:
         """Return the runnable instance with the least latency-sensitive headroom; the longest loaded among equals."""
-        self._refresh()
+        self._look(now)
         return self._urgent.first(now, but=but)
 
     def most_urgent_best_effort(self, now: float, *, alone: bool = False) -> Demand | None:
         """Return the same among best-effort requests; `alone`: of instances without latency-sensitive ones."""
-        self._refresh()
+        self._look(now)
         return self._best_effort.first(now, alone=alone)
 
     def most_urgent_prefill(self, now: float) -> Demand | None:
         """Return the runnable instance whose first token is due next."""
-        self._refresh()
+        self._look(now)
         return self._prefills.first(now)
 
     def slack_s(
@@ -147,7 +157,7 @@ class Agenda:
         late even if served at once limit nobody, and instances that still load are left out, unless `strict`. Anything
         below `enough_s` is only known to be below it.
         """
-        self._refresh()
+        self._look(now)
         slack_s, fixed_s, share = NEVER_S, policy.reserve_s, 0.0
         left_out = self._demands[but].order if but in self._demands else 0
         for deadline_s, order, cost_s, own_share, instance in self._dues:
@@ -166,16 +176,27 @@ class Agenda:
                 fixed_s -= own_share * headroom_s
         return slack_s
 
+    def _look(self, now: float) -> None:
+        """Recompute what was touched, and whose first tokens cannot be in time any more."""
+        if self._touched:
+            self._refresh()
+        while self._puts_off and (demand := self._in_time.passed(now)) is not None:
+            self._drop(demand)
+            demand.put_off(now)
+            self._put_in(demand)
+
     def _put_in(self, demand: Demand) -> None:
         self._urgent.add(demand.deadline_s, demand)
         self._prefills.add(demand.prefill_deadline_s, demand)
+        self._in_time.add(demand.in_time_until_s, demand)
         self._best_effort.add(demand.best_effort_deadline_s, demand)
-        for deadline_s, cost_s, share in demand.dues:
+        for deadline_s, cost_s, share, _ in demand.dues:
             insort(self._dues, (deadline_s, demand.order, cost_s, share, demand.instance))
 
     def _drop(self, demand: Demand) -> None:
         self._urgent.remove(demand.deadline_s, demand)
         self._prefills.remove(demand.prefill_deadline_s, demand)
+        self._in_time.remove(demand.in_time_until_s, demand)
         self._best_effort.remove(demand.best_effort_deadline_s, demand)
         for due in demand.dues:
             del self._dues[bisect_left(self._dues, (due.deadline_s, demand.order))]

@@ -88,7 +88,7 @@ def plan_for(
     if not policy.iteration.mixed:
         best_effort_s = 0.0
         if prefills and (not decodes or demand.prefill_deadline_s < demand.decode_deadline_s):
-            decodes, prefills = [], _nearest(prefills, 1)
+            decodes, prefills = [], [one for _, one in demand.in_order(prefills)[:1]]
         else:
             prefills = []
     rides = bool(best_effort) and best_effort_s > 0.0
@@ -102,7 +102,7 @@ def plan_for(
     if own_s < draft.seconds and waits_s < demand.prefill_deadline_s:
         return draft.plan(demand.deadline_s, 0.0)  # no prefill must progress, and the decodes can bear none
     within_s = min(own_s, agenda.slack_s(now, policy.headroom, but=demand.instance.id, enough_s=draft.seconds))
-    whole, within_s = _add_prefills(draft, waits_s, prefills, now, within_s, policy)
+    whole, within_s = _add_prefills(draft, waits_s, demand.in_order(prefills), now, within_s, policy)
     own_s = draft.seconds
     if whole and rides:
         _add_riders(draft, best_effort, within_s, own_s + best_effort_s, policy)
@@ -146,7 +146,9 @@ def describe(plan: IterationPlan, agenda: Agenda, now: float) -> str:
         parts.append("nobody waits")
     if plan.chunk_tokens:
         parts.append(f"chunk {plan.chunk_tokens} of {plan.pending_tokens}")
-    if (demand := agenda.demand(plan.instance_id)).crowded:
+    if (demand := agenda.demand(plan.instance_id)).late and not alone:
+        parts.append(f"first tokens that cannot be in time any more: {demand.late}")
+    if demand.crowded:
         waiting = [one for one in demand.adapters if one not in plan.adapters]
         parts.append(f"adapters that wait for a slot: {len(waiting)}")
     elif plan.filling_s:
@@ -187,15 +189,19 @@ def _add_decodes(draft: Draft, demand: Demand, decodes: list[RequestLoad], most:
 
 
 def _add_prefills(
-    draft: Draft, waits_s: float, prefills: list[RequestLoad], now: float, within_s: float, policy: SchedulingPolicy
+    draft: Draft,
+    waits_s: float,
+    prefills: list[tuple[float, RequestLoad]],
+    now: float,
+    within_s: float,
+    policy: SchedulingPolicy,
 ) -> tuple[bool, float]:
-    """Add prefill chunks, nearest deadline first, until one does not fit whole.
+    """Add prefill chunks, in order of when they are due, until one does not fit whole.
 
     Returns whether all fit, and how long the iteration may take then. The first one progresses in any case if no decode
     in the iteration is due before it (`waits_s`); a decode that cannot bear it runs alone now and bears more next time.
     """
-    for request in _nearest(prefills, policy.iteration.max_batch - draft.size):
-        deadline_s = request.deadline_s
+    for deadline_s, request in prefills[: policy.iteration.max_batch - draft.size]:
         progress = not draft.chunk_tokens and deadline_s <= waits_s
         if not draft.chunk_within(request, within_s, policy.chunk, progress=progress):
             return False, within_s
@@ -259,7 +265,7 @@ def _least_early_s(demand: Demand, policy: SchedulingPolicy) -> float:
 
     The prefill due next is in it whole, or as a full chunk; known without asking how long the others can wait.
     """
-    first = min(demand.prefills, key=_deadline)
+    first = demand.in_order(demand.prefills)[0][1]
     draft = Draft(demand.instance, (*demand.decodes, *demand.prefills))
     if demand.decodes and policy.iteration.mixed:
         _add_decodes(draft, demand, demand.decodes, policy.iteration.max_batch - 1)

@@ -3,8 +3,11 @@
 Plays iterations by the very functions that the node plans them by. A play leaves the node as it is: requests are copied
 when they change. While the decodes of an instance get their next tokens and its prefills progress, which is most of a
 play, only sums are advanced (`Demand.after`), and decodes are owed their tokens until somebody must look at them.
+First tokens are put off as far as they cannot be in time when a play begins, by the predictions themselves: if somebody
+is too late only because everything takes longer here, the node itself will not put him off.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llmhostd.compute.estimator import Estimator
@@ -46,7 +49,9 @@ class Play:
         start_s: float,
         pace: Pace,
         scheduling: SchedulingPolicy,
+        put_off: Mapping[RequestId, RequestLoad],
     ) -> None:
+        """Begin. `put_off`: who cannot be in time any more, and is due later therefore."""
         self.now = start_s
         self.late: list[tuple[RequestId, int, float]] = []
         """(request, output index, how late that token came), in order of time."""
@@ -56,8 +61,8 @@ class Play:
         self._joined, self._newcomer = (joins[0], joins[1].shape.id) if joins else (InstanceId(""), RequestId(""))
         self._newcomer_decodes = self._joined if joins and joins[1].decoding else None
         """Whose sums are not advanced, because the newcomer gets its token as one of its decodes."""
-        self._node = _slower_copy(node, joins, pace)
-        self._agenda = Agenda(self._node)
+        self._node = _slower_copy(node, joins, pace, put_off)
+        self._agenda = Agenda(self._node, puts_off=False)
         self._owed = {key: _Owed() for key in self._node.instances}
         self._loads_end_s = sorted(one.ready_at_s for one in self._node.instances.values() if one.ready_at_s > start_s)
         self._unserved: dict[RequestId, None] = {}
@@ -228,12 +233,21 @@ class _Slower:
         return predicted_s * self._factor
 
 
-def _slower_copy(node: NodeLoad, joins: tuple[InstanceId, RequestLoad] | None, pace: Pace) -> NodeLoad:
+def _slower_copy(
+    node: NodeLoad,
+    joins: tuple[InstanceId, RequestLoad] | None,
+    pace: Pace,
+    put_off: Mapping[RequestId, RequestLoad],
+) -> NodeLoad:
     """Picture the latency-sensitive part of a node, with the newcomer on its instance. Requests are not copied yet."""
     picture = NodeLoad(node.busy_until_s)
     joined, newcomer = joins or (None, None)
     for key, one in node.instances.items():
-        requests = {request_id: request for request_id, request in one.requests.items() if request.latency_sensitive}
+        requests = {
+            request_id: put_off.get(request_id, request)
+            for request_id, request in one.requests.items()
+            if request.latency_sensitive
+        }
         if newcomer is not None and key == joined:
             requests[newcomer.shape.id] = newcomer
         if requests:

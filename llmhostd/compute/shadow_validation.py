@@ -7,6 +7,7 @@ as late without it, refuses nobody.
 
 from dataclasses import dataclass
 
+from llmhostd.compute.demand import put_off
 from llmhostd.compute.iteration_plan import SchedulingPolicy
 from llmhostd.compute.shadow_play import Pace, Play, alone_s
 from llmhostd.compute.workload import NodeLoad, RequestLoad
@@ -128,12 +129,14 @@ class _Future:
         self._looked_at = 0
         self._late_now: dict[RequestId, None] | None = None
         """Who is late already; None before anybody asked."""
+        self._put_off = {key: one for each in node.instances.values() for key, one in put_off(each, start_s).items()}
+        """Who cannot be in time any more, as the node will schedule them."""
 
     def play(self, joins: tuple[InstanceId, RequestLoad] | None) -> Play:
         """Begin to play, with or without the newcomer."""
         policy = self._policy
         pace = Pace(policy.pessimism, policy.loading_slowdown, policy.max_steps)
-        return Play(self._node, joins, self._start_s, pace, self._scheduling)
+        return Play(self._node, joins, self._start_s, pace, self._scheduling, self._put_off)
 
     def excuses(self, request_id: RequestId, index: int, late_s: float, until_s: float) -> bool:
         """Whether that token would have been as late without the newcomer, or its request is late already."""
@@ -142,6 +145,7 @@ class _Future:
         if self._late_now is None:
             requests = (one for instance in self._node.instances.values() for one in instance.requests.values())
             self._late_now = {one.shape.id: None for one in requests if one.deadline_s < self._now}
+            self._late_now |= dict.fromkeys(self._put_off)
         if request_id in self._late_now:
             return True
         if self._without is None:

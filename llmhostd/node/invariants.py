@@ -44,12 +44,15 @@ def _claims(mind: NodeMind) -> list[tuple[bool, str]]:
 
 
 def _sums(demand: Demand) -> tuple[object, ...]:
-    """What an agenda knows of an instance; deadlines to the microsecond, which is as exact as sums of seconds are."""
+    """What an agenda knows of an instance; deadlines to the microsecond, which is as exact as sums of seconds are.
+
+    When a first token is due that cannot be in time depends on when that was seen.
+    """
     batch = demand.batch
     lists = [[one.shape.id for one in requests] for requests in (batch.requests, demand.prefills, demand.best_effort)]
-    due_s = [round(one.deadline_s, 6) for one in demand.dues]
+    due_s = [round(one.promised_s, 6) for one in demand.dues]
     tokens = (batch.context_tokens, batch.ends_in_tokens, batch.alike)
-    return *lists, due_s, round(demand.deadline_s, 6), *tokens
+    return *lists, due_s, *tokens
 
 
 def _device_claims(mind: NodeMind) -> list[tuple[bool, str]]:

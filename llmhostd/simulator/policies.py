@@ -87,7 +87,7 @@ class Policies:
 def slinfer(assumptions: Assumptions) -> Policies:
     """Take the paper as written: whole prefills, L_min, keep-alive of a second, a worker per instance."""
     scheduling = SchedulingPolicy(
-        deadlines=DeadlinePolicy(from_first_token=False, longest_gap_slo_factor=0.0),
+        deadlines=DeadlinePolicy(from_first_token=False, longest_gap_slo_factor=0.0, late_first_token_slo_factor=0.0),
         headroom=HeadroomPolicy(reserve_s=0.0),
         chunk=ChunkPolicy(min_chunk_tokens=WHOLE_PROMPT_TOKENS, max_chunk_tokens=WHOLE_PROMPT_TOKENS, align_tokens=1),
         iteration=IterationPolicy(max_batch=MOST_BATCH, mixed=False, first_tokens_early=False),

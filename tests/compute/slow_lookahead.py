@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from llmhostd.compute.headroom import Agenda
 from llmhostd.compute.iteration_plan import next_plan
 from llmhostd.compute.shadow_validation import TOLERANCE_S
@@ -18,11 +20,43 @@ class Slower:
         return self.estimator.iteration_s(**asked) * self.factor
 
 
-def picture(box, joined, newcomer, factor):
+def prefills(one):
+    """Say (request, what the rest of its prefill takes)."""
+    first_run_s = one.first_run_s
+    for each in one.requests.values():
+        if each.latency_sensitive and not each.decoding:
+            part = ((each.pending_tokens, each.computed_tokens),)
+            yield each, one.estimator.iteration_s(prefill=part, decode_batch=0, decode_context=0) + first_run_s
+            first_run_s = 0.0
+
+
+def cannot_be_in_time(one, cost_s, now):
+    """Whether its first token would be late even if nobody else got anything."""
+    return one.deadlines.late_first_token_slo_factor and not one.tokens_out and now > one.deadline_s - cost_s
+
+
+def too_late(box, now):
+    """Whose first tokens would be."""
+    return [
+        each.shape.id
+        for one in box.instances.values()
+        for each, cost_s in prefills(one)
+        if cannot_be_in_time(each, cost_s, now)
+    ]
+
+
+def due_later(one):
+    """What can no longer be in time is due another TTFT SLO, or several, later."""
+    more_s = one.deadlines.late_first_token_slo_factor * one.shape.slo.ttft_s
+    return replace(one, shape=structs.replace(one.shape, grace_s=one.shape.grace_s + more_s))
+
+
+def picture(box, joined, newcomer, start_s, factor):
     """Copy the latency-sensitive part; everything loads and runs a little more slowly."""
-    copy = NodeLoad(box.busy_until_s)
+    copy, hopeless = NodeLoad(box.busy_until_s), too_late(box, start_s)
     for key, one in box.instances.items():
-        requests = {name: replace(each) for name, each in one.requests.items() if each.latency_sensitive}
+        people = {name: each for name, each in one.requests.items() if each.latency_sensitive}
+        requests = {name: due_later(each) if name in hopeless else replace(each) for name, each in people.items()}
         if key == joined:
             requests[newcomer.shape.id] = replace(newcomer)
         if requests or one.ready_at_s > box.busy_until_s:
@@ -46,7 +80,7 @@ class World:
         if self.steps == self.policy.max_steps:
             return None
         self.steps += 1
-        plan = next_plan(Agenda(self.box), self.now, self.scheduling)
+        plan = next_plan(Agenda(self.box, puts_off=False), self.now, self.scheduling)
         loading = [one.ready_at_s for one in self.box.instances.values() if one.ready_at_s > self.now]
         if plan is None:
             if not loading or min(loading) == NEVER_S:
@@ -101,13 +135,9 @@ def device_time_due(box, now, until_s, but=None):
     for one in box.instances.values():
         people = [each for each in one.requests.values() if each.latency_sensitive]
         batch = [replace(each) for each in people if each.decoding]
-        prefill_s, first_run_s = 0.0, one.first_run_s
-        for each in people:
-            if not each.decoding:
-                part = ((each.pending_tokens, each.computed_tokens),)
-                cost_s = one.estimator.iteration_s(prefill=part, decode_batch=0, decode_context=0) + first_run_s
-                first_run_s = 0.0
-                prefill_s += cost_s if each.shape.id != but and now <= each.deadline_s <= until_s else 0.0
+        prefill_s = 0.0
+        for each, cost_s in prefills(one):
+            prefill_s += cost_s if each.shape.id != but and now <= each.deadline_s <= until_s else 0.0
         rounds, decode_s = 0, 0.0
         if batch:
             decode_s = a_token_each_s(one, batch, sum(each.context_tokens for each in batch) // len(batch))
@@ -141,9 +171,10 @@ def accepts(box, joined, newcomer, now, policy, scheduling):
     start_s, own = max(now, box.busy_until_s), newcomer.shape.id
     if decodes_fill(box, joined, newcomer, policy) > 1.0:
         return False, None
-    played = World(picture(box, joined, newcomer, policy.pessimism), start_s, policy, scheduling)
-    without = World(picture(box, None, None, policy.pessimism), start_s, policy, scheduling)
+    played = World(picture(box, joined, newcomer, start_s, policy.pessimism), start_s, policy, scheduling)
+    without = World(picture(box, None, None, start_s, policy.pessimism), start_s, policy, scheduling)
     late_now = [key for one in box.instances.values() for key, each in one.requests.items() if each.deadline_s < now]
+    late_now += too_late(box, start_s)
     then = None
     while True:
         round_ends = not played.steps % max(len(played.box.instances), 1)
@@ -164,7 +195,7 @@ def accepts(box, joined, newcomer, now, policy, scheduling):
                 return False, None
             continue
         then = then or {name: each.tokens_out for name, each in played.requests().items()}
-        slack_s = Agenda(played.box).slack_s(played.now, scheduling.headroom, strict=True)
+        slack_s = Agenda(played.box, puts_off=False).slack_s(played.now, scheduling.headroom, strict=True)
         if slack_s >= 0.0 or all(each.tokens_out > then[name] for name, each in played.requests().items()):
             break
     came_s = played.first_s.get(own)

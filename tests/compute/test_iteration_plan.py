@@ -2,9 +2,10 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from nodes import instance, node, request
+from nodes import LinearEstimator, instance, node, request
 
 from llmhostd.compute.chunked_prefill import ChunkPolicy
+from llmhostd.compute.deadlines import DeadlinePolicy
 from llmhostd.compute.estimator import IterationKind
 from llmhostd.compute.headroom import Agenda, HeadroomPolicy
 from llmhostd.compute.iteration_plan import IterationPolicy, SchedulingPolicy, describe, next_plan
@@ -14,6 +15,11 @@ POLICY = SchedulingPolicy(headroom=HeadroomPolicy(reserve_s=0.0))
 
 def rows(plan):
     return [f"{row.request_id} {row.tokens}{'*' if row.sample else ''}" for row in plan.rows]
+
+
+def moved(name, prompt, **more):
+    """A stream that has said a token elsewhere, and whose context is computed again here."""
+    return request(name, prompt, out=1, computed=0, **more)
 
 
 def plan_of(box, now=1.0, policy=POLICY, best_effort_s=0.0):
@@ -35,14 +41,14 @@ def test_decodes_then_the_prefills_that_fit():
 
 def test_a_long_prompt_is_cut_so_that_a_neighbour_is_not_late():
     # r1 decodes elsewhere and is due at 1.1: its own 10 ms off, 90 ms are left, 10 of them for reading weights.
-    a, b = instance("a", request("r1", out=1, arrived=-1.1)), instance("b", request("r2", 3000, arrived=-1.15))
+    a, b = instance("a", request("r1", out=1, arrived=-1.1)), instance("b", moved("r2", 3000, arrived=-1.35))
     plan = plan_of(node(a, b))
     assert rows(plan) == ["r2 384"]
     assert plan.predicted_s <= 0.09 < plan.predicted_s + 32 * 0.0002
 
 
 def test_a_prefill_progresses_even_without_any_slack():
-    a, b = instance("a", request("r1", out=1, arrived=-1.185)), instance("b", request("r2", 3000, arrived=-1.2))
+    a, b = instance("a", request("r1", out=1, arrived=-1.185)), instance("b", moved("r2", 3000, arrived=-1.4))
     assert rows(plan_of(node(a, b))) == ["r2 64"]
 
 
@@ -55,7 +61,7 @@ def test_a_decode_without_headroom_runs_alone_first():
 
 
 def test_a_prefill_that_is_most_urgent_progresses_whatever_it_costs():
-    a = instance("a", request("r1", out=1, arrived=-1.19), request("r2", 500, arrived=-1.2))
+    a = instance("a", request("r1", out=1, arrived=-1.19), moved("r2", 500, arrived=-1.4))
     plan = plan_of(node(a))
     assert rows(plan) == ["r1 1*", "r2 64"]
 
@@ -122,14 +128,48 @@ def test_a_first_token_comes_early_if_nobody_is_late_for_it():
 def test_says_why():
     a, b = instance("a", request("r1", 1000)), instance("code-b", request("r2", out=1, arrived=0.5))
     agenda = Agenda(node(a, b))
-    plan = next_plan(agenda, 1.96, POLICY)
-    assert describe(plan, agenda, 1.96) == "headroom 40 ms; next is code-b at 740 ms; chunk 512 of 1000"
+    plan = next_plan(agenda, 1.76, POLICY)
+    assert describe(plan, agenda, 1.76) == "headroom 240 ms; next is code-b at 940 ms; chunk 512 of 1000"
+
+
+def test_a_first_token_that_cannot_be_in_time_lets_those_go_first_that_can():
+    # r1 needs 0.21 s and has 0.15 s; r2, in the same batch, and r3 next door can be in time.
+    a = instance("a", request("r1", 1000, arrived=-0.85), request("r2", 300, arrived=-0.8))
+    b = instance("b", request("r3", 300, arrived=-0.7))
+    box = node(a, b)
+    assert rows(plan_of(box)) == ["r2 300*", "r1 192"]
+    a.requests["r2"].computed_tokens = 300
+    a.requests["r2"].said(1, 1.0)
+    agenda = Agenda(box)
+    plan = next_plan(agenda, 1.1, POLICY)
+    assert rows(plan) == ["r3 300*"]
+    assert describe(plan, agenda, 1.1) == "headroom 200 ms; its first token keeps a at 100 ms in time; chunk 300 of 300"
+
+
+def test_a_first_token_that_was_late_by_another_slo_waits_no_longer():
+    late = instance("a", request("r1", 1000, arrived=-3.1))  # due at -1.1, and once more at 0.9
+    before = node(late, instance("b", request("r2", 1000, out=1, arrived=-1.31)))  # due at 0.89
+    after = node(late, instance("b", request("r2", 1000, out=1, arrived=-1.28)))  # due at 0.92
+    assert rows(plan_of(before, now=0.87)) == ["r2 1*"]
+    assert rows(plan_of(after, now=0.87)) == ["r1 128"]
+    assert rows(plan_of(after, now=0.9)) == ["r1 64"]
+    late.requests["r1"].deadlines = DeadlinePolicy(late_first_token_slo_factor=0.0)  # as in SLINFER
+    assert rows(plan_of(before, now=0.87)) == ["r1 64"]
 
 
 drawn = st.lists(
     st.tuples(st.integers(0, 2), st.integers(1, 900), st.integers(0, 3), st.integers(-30, 9), st.booleans()),
     min_size=1, max_size=9,
 )  # fmt: skip
+
+
+def due_s(one, now):
+    """When it is due; from when on it cannot be in time, one TTFT SLO later."""
+    seconds = LinearEstimator().iteration_s(
+        prefill=((one.pending_tokens, one.computed_tokens),), decode_batch=0, decode_context=0
+    )
+    late = not one.tokens_out and now + seconds > one.deadline_s
+    return one.deadline_s + (one.shape.slo.ttft_s if late else 0.0)
 
 
 @given(drawn, st.floats(0, 0.2))
@@ -151,7 +191,7 @@ def test_every_plan_keeps_the_rules(drawn, allowance):
     if not waiting:
         return
     if plan.best_effort_s < plan.predicted_s:  # a plan for those who wait: for the least headroom, or a prefill
-        least_s = min(one.deadline_s for one in waiting)
+        least_s = min(due_s(one, 1.0) for one in waiting)
         assert plan.deadline_s == least_s or (plan.chunk_tokens and 1.0 + plan.predicted_s < least_s)
         assert all(one.shape.id in planned for one in chosen.values() if one.latency_sensitive and one.decoding)
     if plan.best_effort_s > 0.0:

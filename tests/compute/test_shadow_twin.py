@@ -17,7 +17,7 @@ OURS = SchedulingPolicy()
 SMALL_BATCHES = SchedulingPolicy(iteration=IterationPolicy(max_batch=3))
 WHOLE = 1 << 17
 PAPER = SchedulingPolicy(
-    deadlines=DeadlinePolicy(from_first_token=False, longest_gap_slo_factor=0.0),
+    deadlines=DeadlinePolicy(from_first_token=False, longest_gap_slo_factor=0.0, late_first_token_slo_factor=0.0),
     headroom=HeadroomPolicy(reserve_s=0.0),
     chunk=ChunkPolicy(min_chunk_tokens=WHOLE, max_chunk_tokens=WHOLE, align_tokens=1),
     iteration=IterationPolicy(mixed=False, first_tokens_early=False),

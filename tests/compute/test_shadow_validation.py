@@ -1,11 +1,13 @@
 """Shadow validation against a brute-force play of everything to its end."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nodes import LinearEstimator, instance, node, request
+from slow_lookahead import cannot_be_in_time, prefills
 
 from llmhostd.compute.chunked_prefill import ChunkPolicy
+from llmhostd.compute.deadlines import AS_PROMISED, DeadlinePolicy
 from llmhostd.compute.headroom import Agenda
 from llmhostd.compute.iteration_plan import IterationPolicy, SchedulingPolicy, next_plan
 from llmhostd.compute.shadow_validation import ShadowPolicy, validate
@@ -14,6 +16,7 @@ POLICY = ShadowPolicy()
 OURS = SchedulingPolicy()
 WHOLE = 1 << 17
 APART = SchedulingPolicy(
+    deadlines=DeadlinePolicy(late_first_token_slo_factor=0.0),
     chunk=ChunkPolicy(min_chunk_tokens=WHOLE, max_chunk_tokens=WHOLE, align_tokens=1),
     iteration=IterationPolicy(mixed=False, first_tokens_early=False),
 )
@@ -22,9 +25,16 @@ HEAVY = LinearEstimator(step_s=0.050, token_s=0.001)
 
 
 def lateness_of_all(box, start_s, *, stretch=1.0, steps=5000, scheduling=OURS):
-    """Play to the very end, recomputing everything at every step: (request, output index) -> seconds late."""
+    """Play to the very end, recomputing everything at every step: (request, output index) -> seconds late.
+
+    Of a first token that cannot be in time any more: as late as it is at least when that is so.
+    """
     box, now, late = box.copy(), start_s, {}
     for _ in range(steps):
+        for one in box.instances.values():
+            for each, cost_s in prefills(one):
+                if cannot_be_in_time(each, cost_s, now):
+                    late.setdefault((each.shape.id, 0), now + cost_s - each.deadline_s)
         plan = next_plan(Agenda(box), now, scheduling)
         if plan is None:
             ahead = [one.ready_at_s for one in box.instances.values() if one.ready_at_s > now and one.requests]
@@ -39,7 +49,7 @@ def lateness_of_all(box, start_s, *, stretch=1.0, steps=5000, scheduling=OURS):
             one = running.requests[row.request_id]
             one.computed_tokens += row.tokens
             if row.sample:
-                late[row.request_id, one.tokens_out] = now - one.deadline_s
+                late.setdefault((row.request_id, one.tokens_out), now - one.deadline_s)
                 one.said(1, now)
                 if one.tokens_out >= one.shape.max_tokens:
                     del running.requests[row.request_id]
@@ -149,18 +159,37 @@ crowds = st.lists(
 )  # fmt: skip
 
 
-def crowd(drawn, step_s):
+def crowd(drawn, step_s, deadlines=AS_PROMISED):
     held = [[] for _ in range(3)]
     for k, (where, prompt, out, more, age) in enumerate(drawn):
         held[where].append(request(f"r{k}", prompt, out=out, max_tokens=out + more, arrived=-age / 10))
+        held[where][-1].deadlines = deadlines
     estimator = LinearEstimator(step_s=step_s, token_s=0.0005)
     return node(*(instance(f"i{k}", *some, estimator=estimator) for k, some in enumerate(held)))
 
 
+AN_ITERATION_S, A_LONG_ONE_S = 0.1, 0.5
+"""Of a few chunks, and of the largest."""
+
+
 @settings(max_examples=150, deadline=None)
 @given(crowds, st.integers(1, 3000), st.sampled_from([0.01, 0.03, 0.055]), st.sampled_from([0.0, 0.2]))
+# Faster than it was played, the newcomer's first token rides with r4, and its next ones take what r3 lacks then.
+@example([(0, 1, 0, 1, 0), (0, 46, 0, 1, 11), (0, 528, 0, 1, 11), (0, 528, 0, 1, 11), (1, 285, 0, 1, 12)], 1, 0.03, 0.0)
+# r5 can no longer be in time, takes all slack that it finds, and then r4's chunks cost more than r4 at once would.
+@example(
+    [
+        (0, 1, 0, 1, 0), (0, 1, 0, 1, 0), (0, 302, 0, 12, 14), (0, 284, 3, 12, 14), (2, 1500, 0, 12, 0),
+        (1, 1395, 0, 1, 11),
+    ],
+    82, 0.01, 0.2,
+)  # fmt: skip
 def test_what_is_accepted_is_served_in_time(drawn, prompt, step_s, busy_s):
-    """Accepted under 10% pessimism: as predicted, nobody is later with the newcomer than without by being refused."""
+    """Accepted under 10% pessimism: as predicted, nobody is late who would not be without the newcomer.
+
+    But for an iteration: chunks are cut otherwise when predictions are inflated, and who is served sooner than was
+    played decodes sooner. For a long one where somebody cannot be in time already: he gets his turn, too.
+    """
     box = crowd(drawn, step_s)
     newcomer = request("new", prompt, max_tokens=10)
     box.busy_until_s = busy_s
@@ -168,11 +197,13 @@ def test_what_is_accepted_is_served_in_time(drawn, prompt, step_s, busy_s):
         return
     without = lateness_of_all(box, busy_s)
     late = lateness_of_all(with_newcomer(box, "i1", newcomer), busy_s)
-    assert late["new", 0] <= 1e-9
+    too_late = [1 for one in box.instances.values() for each in prefills(one) if cannot_be_in_time(*each, busy_s)]
+    margin_s = A_LONG_ONE_S if too_late else AN_ITERATION_S
+    assert late["new", 0] <= margin_s
     doomed = {request_id for (request_id, _), seconds in without.items() if seconds > 0.0}
     pessimistic = lateness_of_all(box, busy_s, stretch=POLICY.pessimism)
     doomed |= {request_id for (request_id, _), seconds in pessimistic.items() if seconds > 0.0}
-    harmed = {key: seconds for key, seconds in late.items() if seconds > 0.0 and key[0] not in doomed}
+    harmed = {key: seconds for key, seconds in late.items() if seconds > margin_s and key[0] not in doomed}
     assert not harmed
 
 
@@ -197,8 +228,9 @@ def test_who_is_refused_would_have_been_late_or_made_others_late(drawn, prompt, 
 def test_with_the_same_pessimism_the_promise_to_an_accepted_one_is_kept(
     scheduling, margin_s, drawn, prompt, step_s, busy_s
 ):
-    box = crowd(drawn, step_s)
+    box = crowd(drawn, step_s, scheduling.deadlines)
     newcomer = request("new", prompt, max_tokens=10)
+    newcomer.deadlines = scheduling.deadlines
     box.busy_until_s = busy_s
     verdict = validate(box, "i1", newcomer, 0.0, POLICY, scheduling)
     if not verdict.accepted:
