@@ -131,10 +131,21 @@ class NodeScript:
             profile=known_profile(speed, shape), because="asked for",
         )  # fmt: skip
 
-    def loaded(self, now, name):
+    def loaded(self, now, name, *filling):
+        """`loaded a filling`: its graphs are there, its weights are not all."""
         return events.InstanceLoaded(
-            instance_id=InstanceId(name), held_bytes=20 * MB, kv_bytes_per_block=MB, block_tokens=32
-        )
+            instance_id=InstanceId(name), held_bytes=20 * MB, kv_bytes_per_block=MB, block_tokens=32,
+            filling=bool(filling),
+        )  # fmt: skip
+
+    def read(self, now, name, how_much):
+        """`read a more`, `read a all`: weights came."""
+        return events.WeightsRead(instance_id=InstanceId(name), all_read=how_much == "all")
+
+    def begun(self, now):
+        """The running iteration lacks weights."""
+        action, self.running = self.running, None
+        return events.IterationBegun(instance_id=action.instance_id, duration_s=0.01)
 
     def emptied(self, now, name):
         return events.InstanceEmptied(instance_id=InstanceId(name))

@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +42,8 @@ def write_checkpoint(folder: Path, **wanted: object) -> Path:
     Run numbers from 1: `die_at_run`, `fail_at_run`, `fail_from_run`, `lose_at_run` (the instance),
     `lose_process_at_run`. Blocks: `most_blocks`, beyond which a growth is
     refused. Flags: `die_at_load`, `fail_at_shrink`, `break_at_shrink` (half done, then an error that no contract
-    names), `keep_at_unload` (nothing is given back). Seconds: `load_s`, `run_s`, `unload_s`.
+    names), `keep_at_unload` (nothing is given back). Seconds: `load_s`, `run_s`, `unload_s`. `fills`: see
+    `FillingReference`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "reference.json").write_text(json.dumps(wanted))
@@ -103,13 +104,20 @@ class ReferenceInstance:
             raise InstanceLostError("the reference engine lost its mind")
         if self.runs == self.wanted.get("lose_process_at_run"):
             raise ProcessLostError("the reference engine lost everybody's mind")
-        x = self.embedding[iteration.token_ids]
-        for layer, weights in enumerate(self.layers):
-            x = x + self.attend(layer, weights, norm(x), iteration) @ weights["o"]
-            y = norm(x)
-            gate = y @ weights["gate"]
-            x = x + (gate / (1 + np.exp(-gate)) * (y @ weights["up"])) @ weights["down"]
+        x, done = self.so_far(iteration)
+        for layer in range(done, len(self.layers)):
+            x = self.through(layer, x, iteration)
         return (norm(x[iteration.sampled_indices]) @ self.head).astype(np.float32)
+
+    def so_far(self, iteration: Iteration) -> tuple[np.ndarray, int]:
+        return self.embedding[iteration.token_ids], 0
+
+    def through(self, layer: int, x: np.ndarray, iteration: Iteration) -> np.ndarray:
+        weights = self.layers[layer]
+        x = x + self.attend(layer, weights, norm(x), iteration) @ weights["o"]
+        y = norm(x)
+        gate = y @ weights["gate"]
+        return x + (gate / (1 + np.exp(-gate)) * (y @ weights["up"])) @ weights["down"]
 
     def attend(self, layer: int, weights: dict[str, np.ndarray], x: np.ndarray, it: Iteration) -> np.ndarray:
         a = ARCHITECTURE
@@ -164,6 +172,45 @@ class ReferenceInstance:
         del self.kv, self.layers
 
 
+class FillingReference(ReferenceInstance):
+    """Its second layer is there once a file `rest` lies in its checkpoint, and never if that says `damaged`.
+
+    A file `begun` says that an iteration has begun.
+    """
+
+    def __init__(self, seed: int, wanted: dict[str, float], checkpoint: Path) -> None:
+        super().__init__(seed, wanted)
+        self.filling = True
+        self.checkpoint = checkpoint
+        self.begun: tuple[Iteration, np.ndarray] | None = None
+
+    def fill(self, more: Callable[[], None]) -> None:
+        rest = self.checkpoint / "rest"
+        while not rest.exists():
+            time.sleep(0.005)
+            more()
+        if rest.read_text() == "damaged":
+            raise CheckpointError(f"{rest}: is damaged")
+        self.filling = False
+
+    def begin(self, iteration: Iteration) -> None:
+        assert self.filling
+        self.begun = iteration, self.so_far(iteration)[0]
+        (self.checkpoint / "begun").touch()
+
+    def so_far(self, iteration: Iteration) -> tuple[np.ndarray, int]:
+        begun, self.begun = self.begun, None
+        if begun is not None and all(
+            np.array_equal(getattr(iteration, name), getattr(begun[0], name)) for name in Iteration.__slots__
+        ):
+            return begun[1], 1
+        return self.through(0, super().so_far(iteration)[0], iteration), 1
+
+    def resize_kv(self, kv_blocks: int, moves: Sequence[tuple[int, int]] = ()) -> None:
+        self.begun = None
+        super().resize_kv(kv_blocks, moves)
+
+
 class ReferenceEngine:
     def facts(self) -> EngineFacts:
         return EngineFacts(
@@ -178,6 +225,8 @@ class ReferenceEngine:
         time.sleep(wanted.get("load_s", 0))
         if wanted.get("die_at_load"):
             os.abort()
+        if wanted.get("fills") and options.early:
+            return FillingReference(wanted.get("seed", 0), wanted, checkpoint)
         return ReferenceInstance(wanted.get("seed", 0), wanted)
 
 
