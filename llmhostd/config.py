@@ -39,6 +39,7 @@ from llmhostd.host.precedence import PrecedencePolicy
 from llmhostd.host.recovery import RecoveryPolicy
 from llmhostd.host.refusal import RefusalPolicy
 from llmhostd.host.residency import ResidencyPolicy
+from llmhostd.loader.range_fetch import FetchPolicy
 from llmhostd.memory.host_tier import HostTierPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.memory.kv_watermark import WatermarkPolicy
@@ -117,6 +118,7 @@ class Config:
     residency: ResidencyPolicy = field(default_factory=ResidencyPolicy)
     starts: StartPolicy = field(default_factory=StartPolicy)
     host_memory: HostTierPolicy = field(default_factory=HostTierPolicy)
+    fetch: FetchPolicy = field(default_factory=FetchPolicy)
     keep_alive: KeepAlivePolicy = field(default_factory=KeepAlivePolicy)
     best_effort: BestEffortPolicy = field(default_factory=BestEffortPolicy)
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)

@@ -45,7 +45,8 @@ class FileServer:
     """Of the data file."""
     origin: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    began_s: float = field(default_factory=time.monotonic)
+    free_s: float = 0.0
+    """When what was sent is through."""
 
     def data_ranges(self) -> list[str]:
         """The ranges of the data file that were asked for, but for the first byte alone."""
@@ -120,7 +121,8 @@ class _Handler(BaseHTTPRequestHandler):
             if data:
                 with files.lock:
                     files.sent_bytes += len(piece)
-                    due_s = files.began_s + files.sent_bytes / files.bytes_per_s
+                    now = time.monotonic()
+                    due_s = files.free_s = max(files.free_s, now) + len(piece) / files.bytes_per_s
                     down = files.down_after is not None and files.sent_bytes > files.down_after
                 if down:
                     raise ConnectionAbortedError

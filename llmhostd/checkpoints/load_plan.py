@@ -78,11 +78,12 @@ def plan_load(
     tier = slowest(lies)
     pack_s = _pack_s(shape, key, rates, known)
     rest_s = rates.rest_s(key, tier, beside=beside)
+    fetch_s = rates.read_s(TierBytes(remote_bytes=lies.remote_bytes), beside=beside)
     if rest_s is None and known is not None and known.measured:
-        return LoadPlan(queue_s, 0.0, known.load_s, pack_s, tier, rates.hops_s)
+        return LoadPlan(queue_s, fetch_s, known.load_s, pack_s, tier, rates.hops_s)
     rest_s = rates.rest_of_others_s(shape) if rest_s is None else rest_s
     if rest_s is None and known is not None:
-        return LoadPlan(queue_s, 0.0, known.load_s, pack_s, tier, rates.hops_s)
+        return LoadPlan(queue_s, fetch_s, known.load_s, pack_s, tier, rates.hops_s)
     if rest_s is None:
         rest_s = shape.architecture.layers * rates.policy.build_layer_s
     return LoadPlan(queue_s, rates.read_s(lies, beside=beside), rest_s, pack_s, tier, rates.hops_s)

@@ -86,7 +86,8 @@ class StartRates:
             read_s = seen.read_s or self.read_s(seen.came_from, beside=seen.beside)
             rest_s = max(seen.load_s - read_s, 0.0)
             self._rests.observe((seen.shape_key, tier, seen.beside), rest_s)
-            self._rests.observe(seen.weights, rest_s / max(seen.layers, 1))
+            if tier is not StorageTier.REMOTE:  # what is built beside a fetch hardly shows
+                self._rests.observe(seen.weights, rest_s / max(seen.layers, 1))
         if seen.pack_s is not None:
             self._packs.observe((seen.shape_key, seen.packed_beside), seen.pack_s)
             self._packs.observe(seen.weights, seen.pack_s / max(seen.weight_bytes, 1))
@@ -144,7 +145,7 @@ class StartRates:
         tier = slowest(lay)
         if lay.of(tier) < _TELLING_SHARE * total_bytes:
             return
-        nearer = TierBytes() if tier is StorageTier.MEMORY else TierBytes(memory_bytes=lay.memory_bytes)
+        nearer = TierBytes() if tier is not StorageTier.DISK else TierBytes(memory_bytes=lay.memory_bytes)
         nearer_s = self.read_s(nearer, beside=seen.beside)
         if nearer_s < seen.read_s:
             self._tiers.observe((tier, seen.beside), lay.of(tier) / (seen.read_s - nearer_s))

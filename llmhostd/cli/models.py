@@ -15,8 +15,8 @@ from llmhostd.cli.daemon_client import daemon_if_running, running_daemon
 from llmhostd.cli.registry import check_servable, model_files, register, registered, remove, unknown_model
 from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import console, plain_table
-from llmhostd.daemon.registration import examine
-from llmhostd.domain.errors import CallerError, OperatorError
+from llmhostd.daemon.registration import checked_name, examine
+from llmhostd.domain.errors import CallerError, LlmhostdError, OperatorError
 from llmhostd.domain.model import ComputePrecision, KvPrecision, WeightFormat
 from llmhostd.domain.snapshot import ModelSnapshot
 from llmhostd.loader import hub
@@ -24,7 +24,9 @@ from llmhostd.loader.adapter import is_adapter, verify_adapter
 from llmhostd.loader.adapter_copy import copy_adapter, is_adapter_copy
 from llmhostd.loader.convert import convert, is_copy_of
 from llmhostd.loader.progress import drawn_progress
-from llmhostd.loader.store_index import is_store
+from llmhostd.loader.remote_store import add_remote
+from llmhostd.loader.remote_url import RemoteUrl, is_url, parse_url
+from llmhostd.loader.store_index import arrives, is_store, read_remote
 from llmhostd.loader.verify import verify as verify_store
 
 POSITIVE = click.FloatRange(min=0, min_open=True)
@@ -57,18 +59,31 @@ def _serving_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @models.command(
     short_help="Add a checkpoint, or an adapter.",
-    epilog=example("models add /srv/models/qwen3-0.6b", "models add ./llama --name chat --quantize int8"),
+    epilog=example(
+        "models add /srv/models/qwen3-0.6b",
+        "models add ./llama --name chat --quantize int8",
+        "models add https://models.example.org/qwen3-0.6b",
+    ),
 )
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", metavar="PATH|URL")
 @_serving_options
 @click.pass_obj
-def add(place: Place, /, path: Path, name: str | None, **options: Any) -> None:
+def add(place: Place, /, path: str, name: str | None, **options: Any) -> None:
     """Add the checkpoint in directory PATH (safetensors, config.json, tokenizer.json), or the LoRA adapter there.
 
     Its files are only read: a copy that is made for loading, with checksums, is put into the state directory. An
     adapter (PEFT's adapter_config.json, adapter_model.safetensors) shares the weights of its base, a model here.
+
+    Of an http(s) URL, where such a copy lies behind any server of files that serves ranges, all but the weights is
+    fetched now. They come, and stay, when the model is first loaded: `llmhostd models load NAME` does that at once.
     """
-    path = path.expanduser().absolute()
+    if is_url(path):
+        _serve_remote(place, parse_url(path), path, name, **options)
+    else:
+        _serve_local(place, Path(path).expanduser().absolute(), name, **options)
+
+
+def _serve_local(place: Place, path: Path, name: str | None, **options: Any) -> None:
     _serve(place, path, name or path.name, named=name is not None, source="local", **options)
 
 
@@ -93,6 +108,35 @@ def pull(place: Place, /, repository: str, revision: str, name: str | None, **op
     _serve(place, path, name or repository.rpartition("/")[2], named=name is not None, source=repository, **options)
     if str(path) not in {known.path for known in registered(place)}:
         delete(path)
+
+
+def _serve_remote(
+    place: Place, url: RemoteUrl, text: str, name: str | None, *, quantized: str | None, in_place: bool,
+    base: str | None, **options: Any,
+) -> None:  # fmt: skip
+    """Fetch what is small, and register."""
+    if place.url:
+        raise CallerError("models add URL works on the daemon's own machine only: leave out --url", field="url")
+    for option, given in (("--quantize", quantized), ("--in-place", in_place), ("--base", base)):
+        if given:
+            raise CallerError(f"{option} is not for a URL: what lies there is served as it is", field="path")
+    name = checked_name(name or url.name)
+    path = model_files(place) / name
+    known = read_remote(path)
+    if known is None:
+        if path.exists():
+            raise _taken(path, name)
+        add_remote(url, text, path)
+    elif known.url != text:
+        raise _taken(path, name)
+    options |= {"quantized": None, "in_place": True, "base": None}
+    try:
+        _serve(place, path, name, named=True, source=url.shown, **options)
+    except LlmhostdError:
+        if known is None:
+            delete(path)
+        raise
+    click.echo(f"its weights are fetched when it is first loaded: `llmhostd models load {name}` does so now", err=True)
 
 
 def _serve(
@@ -136,7 +180,7 @@ def list_(place: Place) -> None:
     for one in live or ():
         weights = f"on {one.base}" if one.base else one.weights
         table.add_row(one.name, one.family, _millions(one.parameters), weights, spell_bytes(one.weight_bytes),
-                      str(one.max_context_tokens), f"{one.state}  {one.because}".strip())  # fmt: skip
+                      str(one.max_context_tokens), f"{one.state}  {one.because or _to_come(one)}".strip())  # fmt: skip
     for known in registered(place) if live is None else ():
         shape, a, adapter = known.shape, known.shape.architecture, known.adapter
         weights, size = (f"on {adapter.base}", adapter.bytes) if adapter else (shape.weights, shape.weight_bytes)
@@ -182,7 +226,7 @@ def verify(place: Place, /, names: tuple[str, ...]) -> None:
     for name in names:
         if name not in known:
             raise unknown_model(name, known)
-    sure = {name: one for name, one in known.items() if name in names or one.adapter or is_store(Path(one.path))}
+    sure = {name: one for name, one in known.items() if name in names or one.adapter or _is_here(Path(one.path))}
     chosen = {name: one for name, one in sure.items() if name in names or not names}
     with drawn_progress() as draw:
         for name, one in chosen.items():
@@ -193,7 +237,10 @@ def verify(place: Place, /, names: tuple[str, ...]) -> None:
     for name in chosen:
         click.echo(f"{name} is whole")
     if not names and len(chosen) < len(known):
-        click.echo(f"{len(known) - len(chosen)} models are served as they came and have no checksums", err=True)
+        click.echo(
+            f"{len(known) - len(chosen)} models are served as they came and have no checksums, or are not here yet",
+            err=True,
+        )
 
 
 def _asks(action: str, sentence: str, done: str) -> None:
@@ -237,8 +284,16 @@ def keep_adapter(place: Place, source: Path, name: str) -> Path:
     return destination
 
 
+def _is_here(path: Path) -> bool:
+    return is_store(path) and not arrives(path)
+
+
 def _taken(destination: Path, name: str) -> OperatorError:
     return OperatorError(f"{destination} exists: `llmhostd models rm {name}` deletes it, or give another --name")
+
+
+def _to_come(one: ModelSnapshot) -> str:
+    return f"{spell_bytes(one.remote_bytes)} to be fetched" if one.remote_bytes else ""
 
 
 def _millions(parameters: int) -> str:

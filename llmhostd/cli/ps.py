@@ -69,7 +69,7 @@ def instance_table(instances: Sequence[InstanceSnapshot]) -> Table:
     table = plain_table("INSTANCE", "STATE", "WEIGHTS", "KV USED", "KV", "REQUESTS", "IDLE", "STARTED IN", "FORETOLD")
     for one in instances:
         table.add_row(
-            one.id, Text(one.state, STATE_STYLES.get(one.state, "")), spell_bytes(one.held_bytes),
+            one.id, Text(_state(one), STATE_STYLES.get(one.state, "")), spell_bytes(one.held_bytes),
             spell_bytes(one.kv_used_bytes), spell_bytes(one.kv_bytes), str(one.running),
             "" if one.running else spell_seconds(one.idle_s), _seconds(one.start_s), _seconds(one.estimated_start_s),
         )  # fmt: skip
@@ -96,6 +96,14 @@ def start_line(one: NodeSnapshot) -> str:
         f"come from memory at {spell_bytes(int(one.memory_bytes_per_s))}/s, "
         f"from the disk at {spell_bytes(int(one.disk_bytes_per_s))}/s"
     )
+
+
+def _state(one: InstanceSnapshot) -> str:
+    """The state, and how far its weights are if they come over a network."""
+    if one.fetched_bytes is None or one.fetch_bytes is None:
+        return one.state
+    pace = f", {spell_bytes(int(one.fetch_bytes_per_s))}/s" if one.fetch_bytes_per_s else ""
+    return f"{one.state}: {spell_bytes(one.fetched_bytes)} of {spell_bytes(one.fetch_bytes)} fetched{pace}"
 
 
 def _seconds(one: float | None) -> str:

@@ -103,6 +103,7 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
             watermark=config.watermark,
             correction=config.correction,
             machine_memory=config.machine_memory,
+            fetch=config.fetch,
         )
         workers[spec.id] = WorkerSupervisor(start, reports.hear, config.supervision)
     returned = Return(note.last, load_again=config.daemon.load_again)

@@ -26,10 +26,7 @@ def examine(registration: ModelRegistration, known: Sequence[RegisteredModel] = 
     `known`: the models there are, among which an adapter has its base. Raises CallerError naming the field,
     CheckpointError naming file and tensor.
     """
-    if not NAME.fullmatch(registration.name):
-        raise CallerError(
-            f"name: is {registration.name[:120]!r}; expected up to 100 letters, digits and . _ : -", field="name"
-        )
+    checked_name(registration.name)
     _check_promise(registration)
     path = _checked_path(registration.path)
     if is_adapter(path):
@@ -40,6 +37,13 @@ def examine(registration: ModelRegistration, known: Sequence[RegisteredModel] = 
         model = _checkpoint(registration, path)
     check_family(model, known)
     return model
+
+
+def checked_name(name: str) -> str:
+    """Return what a model may be called. Raises CallerError."""
+    if not NAME.fullmatch(name):
+        raise CallerError(f"name: is {name[:120]!r}; expected up to 100 letters, digits and . _ : -", field="name")
+    return name
 
 
 def _checkpoint(registration: ModelRegistration, path: Path) -> RegisteredModel:

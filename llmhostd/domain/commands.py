@@ -18,6 +18,8 @@ class LoadInstance(Message):
     profile: Profile | None
     """None: this shape was never measured on this hardware; the node measures it once it is loaded."""
     because: str
+    arriving: bool = False
+    """As its worker finds: weights are still to come over a network. It can be built from `WeightsNear` on."""
 
 
 class RestInstance(Message):

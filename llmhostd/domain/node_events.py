@@ -45,6 +45,12 @@ class WeightsRead(Message):
     all_read: bool
 
 
+class WeightsNear(Message):
+    """So much of an instance's weights has come over the network that it can be built while the rest comes."""
+
+    instance_id: InstanceId
+
+
 class InstanceEmptied(Message):
     """A rest destroyed what was there and gave its memory back; the instance is to be built again."""
 
@@ -142,6 +148,7 @@ NodeEvent = (
     NodeCommand
     | InstanceLoaded
     | WeightsRead
+    | WeightsNear
     | InstanceEmptied
     | InstanceBroken
     | InstanceGone

@@ -55,7 +55,9 @@ class LoadStages(Word):
     read_bytes: int = 0
     """Weights brought into memory..."""
     disk_bytes: int = 0
-    """...and how much of that came from a disk (or a network); the rest lay in the system's page cache."""
+    """...how much of that came from a disk..."""
+    remote_bytes: int = 0
+    """...and how much over a network; the rest lay in the system's page cache."""
 
 
 class InstanceReported(Message):
@@ -85,6 +87,19 @@ class LoadFailed(Message):
     instance_id: InstanceId
     error: str
     """For a person: names the file, the tensor and what to do."""
+
+
+class WeightsFetched(Message):
+    """Weights of an instance that is to be loaded come over a network."""
+
+    node_id: NodeId
+    instance_id: InstanceId
+    here_bytes: int
+    total_bytes: int
+    bytes_per_s: float
+    """Since they began to come."""
+    near: bool
+    """It is its turn to be built as soon as nothing else is; the rest comes meanwhile, or nothing more does."""
 
 
 class ProfileProgressed(Message):
@@ -179,6 +194,7 @@ NodeReport = (
     IterationReported
     | InstanceReported
     | LoadFailed
+    | WeightsFetched
     | ProfileProgressed
     | ProfileMeasured
     | RequestReturned

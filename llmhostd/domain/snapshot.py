@@ -58,6 +58,8 @@ class ModelSnapshot(Word):
     """What its last start took; None: nobody saw one."""
     memory_bytes: int | None = None
     """Of its weights' files, what lies in host memory; None: nobody can tell."""
+    remote_bytes: int = 0
+    """Of them, what has still to come over a network."""
 
 
 class NodeSnapshot(Word):
@@ -104,6 +106,8 @@ class NodeSnapshot(Word):
     """How fast weights come from host memory, going by the latest loads."""
     disk_bytes_per_s: float = 0.0
     """The same from the disk."""
+    remote_bytes_per_s: float = 0.0
+    """The same over a network."""
 
 
 class InstanceSnapshot(Word):
@@ -124,6 +128,12 @@ class InstanceSnapshot(Word):
     """What was foretold of its start when it was ordered: queue, load and, if somebody waited, its first iteration."""
     start_s: float | None = None
     """The truth; None: it is not over."""
+    fetched_bytes: int | None = None
+    """While its weights come over a network: how many are here..."""
+    fetch_bytes: int | None = None
+    """...of how many..."""
+    fetch_bytes_per_s: float | None = None
+    """...and how fast they have come so far."""
 
 
 class RequestSnapshot(Word):

@@ -28,6 +28,7 @@ from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.reports import NodeReport
 from llmhostd.domain.request import Sampling
 from llmhostd.domain.words import Message, Word
+from llmhostd.loader.range_fetch import FetchPolicy
 from llmhostd.memory.kv_demand import KvDemandPolicy
 from llmhostd.memory.kv_watermark import WatermarkPolicy
 from llmhostd.memory.machine_share import MachineMemoryPolicy
@@ -55,6 +56,7 @@ class StartFrame(Message):
     watermark: WatermarkPolicy
     correction: CorrectionPolicy
     machine_memory: MachineMemoryPolicy = MachineMemoryPolicy()
+    fetch: FetchPolicy = FetchPolicy()
 
 
 class LoadFrame(Message):

@@ -95,6 +95,7 @@ class HostMind:
             reports.InstanceReported: self._instance_reported,
             reports.ProfileProgressed: self._profile_progressed,
             reports.ProfileMeasured: self._profile_known,
+            reports.WeightsFetched: self.starts.fetched,
             reports.LoadFailed: self.recovery.load_failed,
             reports.RequestReturned: self._request_returned,
             reports.RequestFailed: self._request_failed,
@@ -236,4 +237,7 @@ def _frees(event: HostEvent) -> bool:
     """
     if isinstance(event, reports.IterationReported):
         return any(row.finish for row in event.rows)
-    return not isinstance(event, events.RequestArrived | reports.RequestReturned | reports.NodeMemoryReported)
+    return not isinstance(
+        event,
+        events.RequestArrived | reports.RequestReturned | reports.NodeMemoryReported | reports.WeightsFetched,
+    )

@@ -6,6 +6,7 @@ from llmhostd.checkpoints.load_plan import LoadPlan
 from llmhostd.compute.workload import InstanceLoad, RequestLoad
 from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId, RequestId, ShapeKey
 from llmhostd.domain.model import ModelShape, ModelState
+from llmhostd.domain.reports import WeightsFetched
 from llmhostd.domain.start import StartSeen, TierBytes
 
 MOVES: dict[ModelState, tuple[ModelState, ...]] = {
@@ -29,6 +30,12 @@ class Start:
     """Where its weights were taken to lie."""
     began_s: float | None = None
     """When its turn came; None: others load before it."""
+    far: bool = False
+    """Most of its weights are still to come over a network; it stands in nobody's way."""
+    near_s: float | None = None
+    """What its load was taken to need from when they were near; None: they were here, or are far."""
+    fetched: WeightsFetched | None = None
+    """How far they are."""
     computed_s: float = 0.0
     """For how long others computed on its node since then."""
     first_s: float = 0.0
@@ -99,6 +106,12 @@ class Instance:
     def idle(self) -> bool:
         """Whether it is loaded and nothing is assigned to it, nor on its way to it."""
         return self.loaded and not self.load.requests and not self.arriving
+
+    @property
+    def fetched_for_nobody(self) -> bool:
+        """Whether its weights are still coming over a network and nobody waits for them: that can be stopped."""
+        far = self.state is ModelState.LOADING and self.start is not None and self.start.far
+        return far and not self.load.requests and not self.arriving
 
     @property
     def batch(self) -> int:

@@ -63,7 +63,7 @@ class Residency:
         `because` is why it needs what it needs; whoever gives way repeats it.
         """
         self._budget.promise(instance)
-        if instance.idle and instance.unload_asked:
+        if (instance.idle or instance.fetched_for_nobody) and instance.unload_asked:
             return self.unload(instance, now, "asked to unload; it is idle now")
         node = self._fleet.node_of(instance)
         needy = None if instance.idle else instance  # the idle give way, whatever they turned out to need

@@ -81,6 +81,7 @@ def _node(fleet: Fleet, starts: Starts, node: NodeRecord, now: float) -> NodeSna
         start_error=starts.median_error(node.spec.hardware_key),
         memory_bytes_per_s=rates.bytes_per_s(StorageTier.MEMORY),
         disk_bytes_per_s=rates.bytes_per_s(StorageTier.DISK),
+        remote_bytes_per_s=rates.bytes_per_s(StorageTier.REMOTE),
     )
 
 
@@ -108,10 +109,12 @@ def _model(fleet: Fleet, model: ModelRecord, estimated_start_s: float | None) ->
         estimated_start_s=estimated_start_s,
         last_start_s=model.last_start_s,
         memory_bytes=model.lies.memory_bytes if model.lies else None,
+        remote_bytes=_remote_bytes(fleet, base),
     )
 
 
 def _instance(instance: Instance, now: float) -> InstanceSnapshot:
+    fetched = instance.start.fetched if instance.start and instance.state is ModelState.LOADING else None
     return InstanceSnapshot(
         id=instance.id,
         model=instance.model,
@@ -124,7 +127,17 @@ def _instance(instance: Instance, now: float) -> InstanceSnapshot:
         idle_s=max(0.0, now - instance.last_used_s),
         estimated_start_s=instance.start.foretold_s if instance.start else None,
         start_s=instance.start.took_s if instance.start else None,
+        fetched_bytes=fetched.here_bytes if fetched else None,
+        fetch_bytes=fetched.total_bytes if fetched else None,
+        fetch_bytes_per_s=fetched.bytes_per_s if fetched else None,
     )
+
+
+def _remote_bytes(fleet: Fleet, model: ModelRecord) -> int:
+    """How much of a model's weights has still to come over a network."""
+    starts = [one.start for one in fleet.instances_of(model.spec.name) if one.state is ModelState.LOADING and one.start]
+    left = [one.fetched.total_bytes - one.fetched.here_bytes for one in starts if one.fetched]
+    return min(left, default=model.lies.remote_bytes if model.lies else 0)
 
 
 def _request(fleet: Fleet, request: LiveRequest, now: float) -> RequestSnapshot:

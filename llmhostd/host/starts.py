@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from llmhostd.checkpoints.load_plan import LoadPlan, Pending, plan_load, queue_s
 from llmhostd.checkpoints.tiers import StartPolicy, StartRates
 from llmhostd.domain.actions import HostAction, StartEnded
+from llmhostd.domain.commands import UnloadInstance
 from llmhostd.domain.events import StartsRemembered, WeightsLocated
 from llmhostd.domain.ids import HardwareKey, NodeId
 from llmhostd.domain.model import ModelShape, ModelState
-from llmhostd.domain.reports import InstanceReported, IterationReported, LoadStages
-from llmhostd.domain.start import StartSeen, TierBytes
+from llmhostd.domain.reports import InstanceReported, IterationReported, LoadStages, WeightsFetched
+from llmhostd.domain.start import StartSeen, StorageTier, TierBytes
 from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance, Start
 from llmhostd.host.profiles import ProfileKey
@@ -68,10 +69,10 @@ class Starts:
 
     def order(self, instance: Instance, now: float) -> None:
         """Foretell when an instance that is to be loaded, or loaded again, can run; it is followed from now on."""
-        node = self._fleet.node_of(instance)
+        node, lies = self._fleet.node_of(instance), self._lies(instance)
         crowd = self._crowd(node, [one for one in self._queue(node) if one is not instance], now)
-        plan = self._plan(instance.shape, instance.profile_key, self._lies(instance), crowd)
-        instance.start = Start(now, plan, self._lies(instance), foretold_s=plan.start_s)
+        plan = self._plan(instance.shape, instance.profile_key, lies, crowd)
+        instance.start = Start(now, plan, lies, far=lies.remote_bytes > 0, foretold_s=plan.start_s)
         instance.load.ready_at_s, instance.load.first_run_s = now + plan.warm_s, plan.pack_s
 
     def asked_of(self, instance: Instance) -> None:
@@ -94,6 +95,23 @@ class Starts:
         for place, one in enumerate(queue):
             if self._fleet.profile_of(one) is not None:
                 one.load.ready_at_s = now + queue_s(_pending(queue[: place + 1]), now)
+
+    def fetched(self, event: WeightsFetched, now: float) -> list[HostAction]:
+        """Follow weights on their way over a network: when they will be here, and whose turn it is to be built."""
+        instance = self._fleet.instances.get(event.instance_id)
+        if instance is None or instance.start is None or instance.state is not ModelState.LOADING:
+            return []
+        start, node = instance.start, self._fleet.node_of(instance)
+        pace = event.bytes_per_s or self.rates(node.spec.hardware_key).bytes_per_s(StorageTier.REMOTE)
+        left_s = (event.total_bytes - event.here_bytes) / pace + start.plan.build_s
+        start.fetched, start.far, start.near_s = event, not event.near, left_s if event.near else None
+        if self._fleet.profile_of(instance) is not None:
+            instance.load.ready_at_s = now + left_s
+        self.follow(node, now)
+        if not instance.unload_asked or not instance.fetched_for_nobody:
+            return []
+        because = "asked to unload; nobody waits for it"
+        return [UnloadInstance(node_id=node.spec.id, instance_id=instance.id, because=because)]
 
     def soonest_s(self, model: ModelRecord, now: float, crowds: Mapping[NodeId, "Crowd"]) -> float | None:
         """How long it takes from now until a model can answer at its usual pace; None: nobody could start it.
@@ -134,7 +152,9 @@ class Starts:
             return []
         stages, lay = event.stages or LoadStages(), start.lies if start else TierBytes()
         if stages.read_bytes:
-            lay = TierBytes(memory_bytes=stages.read_bytes - stages.disk_bytes, disk_bytes=stages.disk_bytes)
+            far_bytes = stages.disk_bytes + stages.remote_bytes
+            near_bytes = max(stages.read_bytes - far_bytes, 0)
+            lay = TierBytes(memory_bytes=near_bytes, disk_bytes=stages.disk_bytes, remote_bytes=stages.remote_bytes)
         beside = start is not None and start.computed_s > _GOOD_PART * event.took_s
         seen = replace(_nothing_of(instance), came_from=lay, read_s=stages.read_s, load_s=event.took_s, beside=beside)
         if start is None or instance.resting:
@@ -194,8 +214,8 @@ class Starts:
         return model.lies if model and model.lies else _on_disk(instance.shape)
 
     def _plan(self, shape: ModelShape, key: ProfileKey, lies: TierBytes, crowd: "Crowd") -> LoadPlan:
-        known = self._fleet.profiles.get(key)
-        return plan_load(shape, key[0], lies, self.rates(key[1]), known, queue_s=crowd.queue_s, beside=crowd.computes)
+        known, queue_s = self._fleet.profiles.get(key), 0.0 if lies.remote_bytes else crowd.queue_s
+        return plan_load(shape, key[0], lies, self.rates(key[1]), known, queue_s=queue_s, beside=crowd.computes)
 
     def _crowd(self, node: NodeRecord, before: list[Instance], now: float) -> "Crowd":
         """Those who run go on to; those who load before will have begun to."""
@@ -203,9 +223,12 @@ class Starts:
         return Crowd(queue_s(_pending(before), now), computes or any(one.load.requests for one in before))
 
     def _queue(self, node: NodeRecord) -> list[Instance]:
-        """Who is loaded now or will be, in the order in which the node takes them (`node.lifecycle`)."""
+        """Who is loaded now or will be, in the order in which the node takes them (`node.lifecycle`).
+
+        Nobody waits for one whose weights are still far, and it waits for nobody.
+        """
         coming = [one for one in self._fleet.instances_on(node) if one.state in (ModelState.LOADING, ModelState.COLD)]
-        return sorted(coming, key=_turn)
+        return sorted((one for one in coming if one.start is None or not one.start.far), key=_turn)
 
     def _started(self, instance: Instance, start: Start, seen: StartSeen) -> list[HostAction]:
         foretold_s = seen.estimated_s or 0.0
@@ -248,7 +271,8 @@ def _on_disk(shape: ModelShape) -> TierBytes:
 
 
 def _pending(queue: list[Instance]) -> list[Pending]:
-    return [Pending(one.start.plan.load_s, one.start.began_s) for one in queue if one.start]
+    starts = [one.start for one in queue if one.start]
+    return [Pending(one.plan.load_s if one.near_s is None else one.near_s, one.began_s) for one in starts]
 
 
 def _turn(one: Instance) -> tuple[bool, bool, bool, bool]:

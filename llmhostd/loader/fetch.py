@@ -44,12 +44,13 @@ class Fetch:
     @property
     def bytes_per_s(self) -> float:
         """How fast it has come so far."""
-        return self.state.fetched_bytes / max(time.monotonic() - self.began_s, 1e-3)
+        came_bytes = self.state.fetched_bytes + self.state.coming_bytes
+        return came_bytes / max(time.monotonic() - self.began_s, 1e-3)
 
     @property
     def left_bytes(self) -> int:
         """What is still to come."""
-        return self.data_bytes - self.state.present_bytes
+        return self.data_bytes - self.state.present_bytes - self.state.coming_bytes
 
     @property
     def failed(self) -> bool:
@@ -61,6 +62,13 @@ class Fetch:
         with self._news:
             self._news.wait_for(lambda: self.over or self.state.here_bytes >= end)
             if not self.state.whole and self.state.here_bytes < end:
+                raise CheckpointError(self._stopped or self.state.error)
+
+    def wait_for_all(self) -> None:
+        """Wait until the file is whole and has its name. Raises CheckpointError."""
+        with self._news:
+            self._news.wait_for(lambda: self.over)
+            if not self.state.whole:
                 raise CheckpointError(self._stopped or self.state.error)
 
     def stop(self, because: str) -> None:

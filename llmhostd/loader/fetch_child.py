@@ -35,6 +35,8 @@ class Arrived(Word):
     """In the file, anywhere."""
     fetched_bytes: int = 0
     """Of it: what this process has fetched."""
+    coming_bytes: int = 0
+    """Beside it: what has come of chunks that are not there yet."""
     whole: bool = False
     error: str = ""
 
@@ -49,6 +51,7 @@ class _Fetching:
         self._chunks = chunks_of(index)
         self._chunk_bytes = index.chunk_bytes
         self._next = 0
+        self._ranges: list[RangeFetch] = []
         self._there = bytearray(len(self._chunks))
         self._front = 0
         self._running = 0
@@ -76,6 +79,7 @@ class _Fetching:
             here_bytes=here_bytes,
             present_bytes=self._present_bytes,
             fetched_bytes=self._fetched_bytes,
+            coming_bytes=sum(one.coming_bytes for one in self._ranges),
             error=self._error,
         )
 
@@ -84,6 +88,7 @@ class _Fetching:
         ranges = RangeFetch(
             self._client, self._url.file(DATA_FILE), self._remote.data_bytes, self._policy, lambda: bool(self._error)
         )
+        self._ranges.append(ranges)
         error = ""
         try:
             while (number := self._take()) is not None:
@@ -117,6 +122,7 @@ class _Fetching:
                 self._front += 1
             self._present_bytes += chunk.end - chunk.begin
             self._fetched_bytes += 0 if there else chunk.end - chunk.begin
+            ranges.coming_bytes = 0
         if not there:
             self._file.flush()
 

@@ -60,6 +60,8 @@ class RangeFetch:
         self._policy, self._stopped = policy, stopped
         self.etag = ""
         """As the last answer had it; servers may have none."""
+        self.coming_bytes = 0
+        """What has come of the range that is being fetched."""
 
     def fetch(self, begin: int, into: memoryview, what: str) -> None:
         """Fill `into` with the bytes from `begin` on.
@@ -73,6 +75,7 @@ class RangeFetch:
                 for piece in self._attempt(begin + filled, begin + len(into), what):
                     into[filled : filled + len(piece)] = piece
                     filled += len(piece)
+                    self.coming_bytes = filled
             except (_BrokenError, httpx.TransportError) as error:
                 if filled > before:
                     left, wait_s = self._policy.fetch_retries, self._policy.fetch_retry_wait_s

@@ -141,6 +141,13 @@ class NodeMind:
         self._changed(one)
         return []
 
+    def _near(self, event: events.WeightsNear) -> list[NodeAction]:
+        one = self.instances.get(event.instance_id)
+        if one is not None:
+            one.arriving = False
+            self.lifecycle.look_at(one)
+        return []
+
     def _emptied(self, event: events.InstanceEmptied) -> list[NodeAction]:
         one = self.instances.get(event.instance_id)
         if one is not None and one.phase is Phase.RESTING:
@@ -288,6 +295,7 @@ ROUTES: dict[type[NodeEvent], Callable[[NodeMind, Any], list[NodeAction]]] = {
     commands.RecallRequest: NodeMind._recall,
     events.InstanceLoaded: NodeMind._loaded,
     events.WeightsRead: NodeMind._weights_read,
+    events.WeightsNear: NodeMind._near,
     events.InstanceEmptied: NodeMind._emptied,
     events.InstanceBroken: NodeMind._broken,
     events.InstanceGone: NodeMind._gone,

@@ -42,6 +42,8 @@ class NodeInstance:
     phase: Phase = Phase.QUEUED
     emptied: bool = False
     """QUEUED because a rest destroyed it."""
+    arriving: bool = False
+    """Its weights come over a network; nobody waits for that but its own requests."""
     held_bytes: int = 0
     """Beside KV, as the engine says; as a profile says between its first run and the next time that it is weighed."""
     block_bytes: int = 0
@@ -76,7 +78,7 @@ class NodeInstance:
         warm_bytes = command.profile.warm_bytes if command.profile else unmeasured_bytes
         one = cls(command.instance_id, command.model, command.shape, command.target, load, command.because, warm_bytes)
         one.know(estimator)
-        one.measuring = not one.measured
+        one.measuring, one.arriving = not one.measured, command.arriving
         return one
 
     def know(self, estimator: ProfiledEstimator | None) -> None:

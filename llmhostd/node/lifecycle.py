@@ -87,7 +87,8 @@ class Lifecycle:
 
     def _next_load(self) -> NodeInstance | None:
         """Whose turn it is with the builder. One that is to be unloaded too: requests wait for it, or it had gone."""
-        queued = [self.instances[key] for key in self._ordered if self.instances[key].phase is Phase.QUEUED]
+        ordered = [self.instances[key] for key in self._ordered]
+        queued = [one for one in ordered if one.phase is Phase.QUEUED and not one.arriving]
         return min(queued, key=lambda one: (not one.waited_for, one.emptied and one.idle), default=None)
 
     def _load(self, one: NodeInstance) -> NodeAction:

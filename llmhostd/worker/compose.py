@@ -14,6 +14,7 @@ from llmhostd.engines.discovery import open_engine
 from llmhostd.engines.frames import StartFrame, WorkerRefused
 from llmhostd.node.core import NodeMind
 from llmhostd.worker.adapters import Adapters
+from llmhostd.worker.arrivals import Arrivals
 from llmhostd.worker.budget import Budget
 from llmhostd.worker.executor import Executor
 from llmhostd.worker.instances import Instances
@@ -61,7 +62,8 @@ def compose(start: StartFrame, link: Link, note: CrashNote) -> DeviceLoop:
     )
     budget = Budget(spec, start.machine_memory, link)
     adapters = Adapters(link.ring)
-    instances = Instances(spec, builder, link, budget, adapters)
+    arrivals = Arrivals(spec.id, start.fetch, link, streams=engine.facts().arriving)
+    instances = Instances(spec, builder, link, budget, adapters, arrivals)
     keeper = Keeper(spec.id, link.ring, lambda: mind.lifecycle.background is not None)
     loop = DeviceLoop(mind, link, builder, keeper, adapters, instances, Executor(spec, instances, link, note), budget)
     # What exists now lives as long as the process: the collector need not look at it again.

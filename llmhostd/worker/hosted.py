@@ -13,6 +13,7 @@ from llmhostd.domain.reports import InstanceReported, LoadStages, RowReport
 from llmhostd.engines.frames import LoadFrame, StageFrame, SubmitFrame
 from llmhostd.engines.interface import EngineInstance
 from llmhostd.engines.runner import Runner
+from llmhostd.loader.fetch import Fetch
 from llmhostd.worker.measure import Measurement, MeasurePolicy
 
 
@@ -27,6 +28,8 @@ class Hosted:
         self.waiting: dict[RequestId, SubmitFrame | StageFrame] = {}
         """Submitted or staged before there was a runner, in order."""
         self.measurement: Measurement | None = None
+        self.fetch: Fetch | None = None
+        """Its weights on their way over the network; None: they are here."""
         self.load_s = 0.0
         self.warm_bytes = 0
         self.first_run_s = frame.command.profile.first_run_s if frame.command.profile else 0.0

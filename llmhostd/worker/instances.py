@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from llmhostd.domain.commands import CancelRequest, RecallRequest
+from llmhostd.domain.commands import CancelRequest, LoadInstance, RecallRequest
 from llmhostd.domain.errors import CallerError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import InstanceId, RequestId
@@ -22,6 +22,7 @@ from llmhostd.engines.frames import LoadFrame, StageFrame, SubmitFrame
 from llmhostd.engines.interface import LoadOptions
 from llmhostd.engines.runner import PlanError
 from llmhostd.worker.adapters import Adapters
+from llmhostd.worker.arrivals import Arrivals
 from llmhostd.worker.budget import Budget
 from llmhostd.worker.hosted import Hosted
 from llmhostd.worker.link import Link
@@ -31,8 +32,11 @@ from llmhostd.worker.loads import Builder, Built, Compiled, Damaged, Destroyed, 
 class Instances:
     """Every method that returns events returns what the mind must hear of it."""
 
-    def __init__(self, spec: NodeSpec, builder: Builder, link: Link, budget: Budget, adapters: Adapters) -> None:
+    def __init__(
+        self, spec: NodeSpec, builder: Builder, link: Link, budget: Budget, adapters: Adapters, arrivals: Arrivals
+    ) -> None:
         self._spec = spec
+        self._arrivals = arrivals
         self._budget = budget
         self._adapters = adapters
         self._builder = builder
@@ -44,13 +48,19 @@ class Instances:
         """One that is here."""
         return self._hosted[instance_id]
 
-    def expect(self, frame: LoadFrame) -> None:
-        """Keep what is needed when the mind lets the load begin."""
-        self._hosted.setdefault(frame.command.instance_id, Hosted(frame))
+    def expect(self, frame: LoadFrame) -> LoadInstance:
+        """Keep what is needed when the mind lets the load begin; returns what the mind is to hear."""
+        hosted = self._hosted.setdefault(frame.command.instance_id, Hosted(frame))
+        return self._arrivals.expect(hosted)
+
+    def arrived(self) -> Sequence[NodeEvent]:
+        """Follow weights that come over the network."""
+        return self._arrivals.look(self._hosted.values())
 
     def begin_load(self, hosted: Hosted) -> None:
         """Build it in the background."""
-        self._builder.load(hosted.id, hosted.checkpoint, self._options(hosted), pack=hosted.packs_first)
+        options, pack = self._options(hosted), hosted.packs_first
+        self._builder.load(hosted.id, hosted.checkpoint, options, pack=pack, fetch=hosted.fetch)
 
     def begin_rest(self, hosted: Hosted) -> None:
         """Destroy it in the background, to be built again."""
@@ -177,7 +187,8 @@ class Instances:
         if not filled:
             hosted.compiled(outcome.instance)
         hosted.built(outcome.took_s)
-        self.report(hosted, took_s=outcome.took_s, stages=outcome.instance.stages)
+        stages, before_s = self._arrivals.over(hosted, outcome.instance.stages, outcome.took_s)
+        self.report(hosted, took_s=before_s + outcome.took_s, stages=stages)
         return [WeightsRead(instance_id=hosted.id, all_read=True)] if filled else self._loaded(hosted)
 
     def _loaded(self, hosted: Hosted) -> Sequence[NodeEvent]:
@@ -230,6 +241,8 @@ class Instances:
     def _gone(self, hosted: Hosted, took_s: float, error: str) -> Sequence[NodeEvent]:
         del self._hosted[hosted.id]
         self._forget_requests_of(hosted)
+        if hosted.fetch is not None:
+            hosted.fetch.stop(f"{hosted.id} was unloaded")
         if hosted.broken:
             return [InstanceGone(instance_id=hosted.id)]  # the daemon has heard of it when it broke
         if hosted.state is ModelState.UNLOADING:

@@ -14,10 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from llmhostd.domain.errors import LlmhostdError
 from llmhostd.domain.ids import InstanceId
 from llmhostd.engines.crash_note import CrashNote
 from llmhostd.engines.interface import Engine, EngineInstance, FillingInstance, LoadOptions
+from llmhostd.loader.fetch import Fetch
 from llmhostd.worker.process import give_way
 
 log = logging.getLogger(__name__)
@@ -84,9 +87,19 @@ class Builder:
         for name, jobs in (("builder", self._builds), ("remover", self._removals)):
             threading.Thread(target=self._work, args=(jobs,), name=name, daemon=True).start()
 
-    def load(self, instance_id: InstanceId, checkpoint: Path, options: LoadOptions, *, pack: bool) -> None:
-        """Build and compile. `pack`: all that its first run needs to pack its weights, too."""
-        self._builds.put(lambda: self._build(instance_id, checkpoint, options, pack=pack))
+    def load(
+        self, instance_id: InstanceId, checkpoint: Path, options: LoadOptions, *, pack: bool, fetch: Fetch | None = None
+    ) -> None:
+        """Build and compile. `pack`: all that its first run needs to pack its weights, too.
+
+        `fetch`: the weights are still coming; an engine that cannot wait for each of them is given them all.
+        """
+        self._builds.put(lambda: self._build(instance_id, checkpoint, options, fetch, pack=pack))
+
+    @property
+    def streams(self) -> bool:
+        """Whether the engine builds while weights are still coming."""
+        return self._engine.facts().arriving
 
     def destroy(self, instance: EngineInstance, instance_id: InstanceId) -> None:
         """Give back all that it holds: packed weights are given back only so."""
@@ -111,10 +124,17 @@ class Builder:
         self._outcomes.put(outcome)
         self._ring()
 
-    def _build(self, instance_id: InstanceId, checkpoint: Path, options: LoadOptions, *, pack: bool) -> Outcome:
+    def _build(
+        self, instance_id: InstanceId, checkpoint: Path, options: LoadOptions, fetch: Fetch | None, *, pack: bool
+    ) -> Outcome:
         began_s, compiled = time.monotonic(), False
         self._note.loading(instance_id)
         try:
+            if fetch is not None and self.streams:
+                fetch.wait(1)
+                options = msgspec.structs.replace(options, arriving=fetch)
+            elif fetch is not None:
+                fetch.wait_for_all()
             instance = self._engine.load(checkpoint, options)
             if isinstance(instance, FillingInstance) and instance.filling:
                 self._tell(Compiled(instance_id, instance))

@@ -67,6 +67,7 @@ class DeviceLoop:
                 self._link.send(kept)
             for outcome in self._builder.outcomes():
                 self._tell(*self._instances.conclude(outcome))
+            self._tell(*self._instances.arrived())
             for submitted, error in self._adapters.opened():
                 self._submit(submitted, error)
             self._tell(*self._budget.look(time.monotonic()))
@@ -96,8 +97,7 @@ class DeviceLoop:
     def _hear(self, frame: DownFrame) -> None:
         match frame:
             case LoadFrame():
-                self._instances.expect(frame)
-                self._tell(frame.command)
+                self._tell(self._instances.expect(frame))
             case SubmitFrame() | StageFrame() if self._instances.waits_for_adapter(frame):
                 pass
             case SubmitFrame() | StageFrame():

@@ -91,7 +91,7 @@ def test_what_is_added_is_all_but_the_weights_which_come_when_they_are_asked_for
 def test_tensors_can_be_used_while_later_ones_are_on_the_wire(root: Path, tmp_path: Path) -> None:
     with serving(FileServer(root)) as files:
         store = added(files, tmp_path)
-        files.bytes_per_s, files.began_s = 2 * CHUNK_BYTES, time.monotonic()
+        files.bytes_per_s = 2 * CHUNK_BYTES
         fetch = begun(store)
         until(lambda: fetch.state.here_bytes)
         opened, whole = open_checkpoint(store, fetch), open_checkpoint(root / "models" / "large")
@@ -172,7 +172,7 @@ def test_a_stopped_or_killed_fetch_is_taken_up_where_it_was(root: Path, tmp_path
     with serving(FileServer(root)) as files:
         store = added(files, tmp_path)
         data_bytes = read_index(store).data_bytes
-        files.bytes_per_s, files.began_s = 2 * CHUNK_BYTES, time.monotonic()
+        files.bytes_per_s = 2 * CHUNK_BYTES
         fetch = begun(store)
         until(lambda: fetch.state.here_bytes)
         began_s = time.monotonic()
@@ -230,7 +230,7 @@ def test_a_full_disk_is_said_before_anything_comes(root: Path, tmp_path: Path) -
 def test_a_network_that_hangs_is_given_up_and_can_be_stopped_before(root: Path, tmp_path: Path) -> None:
     with serving(FileServer(root)) as files:
         store = added(files, tmp_path)
-        files.bytes_per_s, files.began_s = 1.0, time.monotonic()
+        files.bytes_per_s = 1.0
         fetch = begun(store)
         threading.Timer(0.3, fetch.stop, ["unloaded"]).start()
         with pytest.raises(CheckpointError, match="unloaded"):

@@ -38,7 +38,10 @@ def draw_state(state: ModelState) -> Text:
 
 def _state(one: InstanceSnapshot, width: int) -> Text:
     del width
-    return draw_state(one.state)
+    if one.fetched_bytes is None or not one.fetch_bytes:
+        return draw_state(one.state)
+    glyph, colour = STATES[one.state]
+    return Text(f"{glyph} net {spell_share(one.fetched_bytes / one.fetch_bytes)}", colour)
 
 
 def _held(one: InstanceSnapshot, width: int) -> Text:
