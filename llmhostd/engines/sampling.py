@@ -10,6 +10,7 @@ instance, or was recomputed after a crash, goes on exactly as it would have.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from math import isfinite
 from struct import Struct
 
 import numpy as np
@@ -80,8 +81,8 @@ class TokenSampler:
 def draw_tokens(logits: Floats, samplers: Sequence[TokenSampler]) -> list[int]:
     """One token per row of `logits [S, vocab]`, recorded in its sampler. Raises EngineError if a row is not finite."""
     greatest: Int64s = logits.argmax(axis=1)
-    _require_finite(logits, greatest)
     tokens: list[int] = greatest.tolist()
+    _require_finite(logits, tokens)
     for row, sampler in enumerate(samplers):
         if not sampler.plain:
             tokens[row] = sampler.draw(logits[row])
@@ -89,9 +90,9 @@ def draw_tokens(logits: Floats, samplers: Sequence[TokenSampler]) -> list[int]:
     return tokens
 
 
-def _require_finite(logits: Floats, greatest: Int64s) -> None:
+def _require_finite(logits: Floats, greatest: Sequence[int]) -> None:
     """A NaN anywhere in a row is its argmax, so looking at the greatest of each row is enough."""
-    if not np.isfinite(logits[np.arange(len(logits)), greatest]).all():
+    if not all(isfinite(logits[row, token]) for row, token in enumerate(greatest)):
         raise EngineError("the model computed logits that are not numbers")
 
 

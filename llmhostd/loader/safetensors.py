@@ -7,6 +7,7 @@ the files, so that tensors are views of the page cache (zero copy).
 import contextlib
 import json
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,12 +102,12 @@ class Checkpoint:
 
         A store's tensor is waited for until it is in memory and checked: raises CheckpointError when it is damaged.
         """
-        place = self._place(name)
-        if self.reader:
-            self.reader.wait(place.end)
-        element = np.dtype(NUMPY_TYPES[place.dtype])
-        count = (place.end - place.begin) // element.itemsize
-        return np.frombuffer(self._maps[place.file], element, count, place.begin).reshape(place.shape)
+        return self._view(self._place(name))
+
+    def rows(self, names: Sequence[str]) -> npt.NDArray[Any] | None:
+        """Return matrices that lie one behind another as one, waited for as `array` does; None: they do not."""
+        joint = _joint([self.description.tensors.get(name) for name in names])
+        return None if joint is None else self._view(joint)
 
     def prefetch(self) -> None:
         """Begin to read the files ahead; returns at once."""
@@ -126,6 +127,13 @@ class Checkpoint:
             return None
         ((file, view),) = self._maps.items()
         return MappedReader(file, view, read_index(self.path), self._arriving)
+
+    def _view(self, place: StoredTensor) -> npt.NDArray[Any]:
+        if self.reader:
+            self.reader.wait(place.end)
+        element = np.dtype(NUMPY_TYPES[place.dtype])
+        count = (place.end - place.begin) // element.itemsize
+        return np.frombuffer(self._maps[place.file], element, count, place.begin).reshape(place.shape)
 
     def _place(self, name: str) -> StoredTensor:
         place = self.description.tensors.get(name)
@@ -233,6 +241,17 @@ def _weight_format(
         return quantization.format
     linear = next(spec.name for spec in layer_tensors(architecture, 0) if spec.name.endswith("_proj.weight"))
     return _FLOAT_FORMATS[tensors[linear].dtype]
+
+
+def _joint(places: Sequence[StoredTensor | None]) -> StoredTensor | None:
+    joint = places[0]
+    for one in places[1:]:
+        if joint is None or one is None or (joint.file, joint.end) != (one.file, one.begin):
+            return None
+        if (joint.dtype, joint.shape[1:]) != (one.dtype, one.shape[1:]):
+            return None
+        joint = joint._replace(end=one.end, shape=(joint.shape[0] + one.shape[0], *one.shape[1:]))
+    return joint
 
 
 def map_file(file: Path) -> mmap.mmap:

@@ -19,6 +19,7 @@ from llmhostd_openvino.ops import (
     Rope,
     heads_first,
     int32,
+    ints64,
     join_heads,
     parameter,
     rms_norm,
@@ -48,7 +49,11 @@ class WeightSource(Protocol):
         ...
 
     def product(self, x: ov.Node, name: str) -> ov.Node:
-        """Multiply `x [T, 1, inputs]` by a linear weight `[outputs, inputs]`, transposed."""
+        """Multiply `x [T, inputs]` by a linear weight `[outputs, inputs]`, transposed."""
+        ...
+
+    def joint_product(self, x: ov.Node, names: Sequence[str]) -> ov.Node | None:
+        """Multiply by several, their results one after another `[T, all outputs]`; None: they are not at one place."""
         ...
 
 
@@ -102,9 +107,10 @@ class _Decoder:
 
     def _attention(self, x: ov.Node, layer: int, slot: int) -> ov.Node:
         a = self._a
-        query = join_heads(self._rope(self._heads(x, layer, "q", a.heads)))
-        key = join_heads(self._rope(self._heads(x, layer, "k", a.kv_heads)))
-        value = join_heads(self._heads(x, layer, "v", a.kv_heads))
+        queries, keys, values = self._projections(x, layer)
+        query = join_heads(self._rope(self._heads(queries, layer, "q", a.heads)))
+        key = join_heads(self._rope(self._heads(keys, layer, "k", a.kv_heads)))
+        value = join_heads(self._heads(values, layer, "v", a.kv_heads))
         caches = cache_parameters(slot)
         self._parameters += caches
         windowed = a.sliding_window_tokens is not None and layer >= a.sliding_from_layer
@@ -112,10 +118,30 @@ class _Decoder:
         attended = paged_attention(query, key, value, caches, self._batch, a, window)
         return self._projection(attended, layer, "self_attn.o_proj")
 
+    def _projections(self, x: ov.Node, layer: int) -> list[ov.Node]:
+        """Project to queries, keys and values `[T, heads * head_dim]`, with the bias of the family (Qwen2).
+
+        By one product if that is possible: an iteration takes 2-4 % less, as that of few heads keeps no thread busy.
+        """
+        a, names = self._a, [f"self_attn.{which}_proj" for which in "qkv"]
+        full = [f"model.layers.{layer}.{name}" for name in names]
+        joint = self._weights.joint_product(x, [f"{one}.weight" for one in full])
+        if joint is None:
+            made = [self._biased(self._weights.product(x, f"{one}.weight"), [one]) for one in full]
+        else:
+            widths = [heads * a.head_dim for heads in (a.heads, a.kv_heads, a.kv_heads)]
+            made = ops.variadic_split(self._biased(joint, full), int32(1), ints64(widths)).outputs()
+        return [self._updated(y, x, layer, name) for y, name in zip(made, names, strict=True)]
+
+    def _biased(self, y: ov.Node, layers: Sequence[str]) -> ov.Node:
+        biases = [self._weights.vector(f"{one}.bias") for one in layers] if self._a.qkv_bias else []
+        if not biases:
+            return y
+        return ops.add(y, biases[0] if len(biases) == 1 else ops.concat(biases, 0))
+
     def _heads(self, x: ov.Node, layer: int, which: str, heads: int) -> ov.Node:
-        """Project to `[T, heads, 1, head_dim]`, with the bias (Qwen2) or the norm (Qwen3) of the family."""
-        projected = self._projection(x, layer, f"self_attn.{which}_proj", bias=self._a.qkv_bias)
-        split = split_heads(projected, heads, self._a.head_dim)
+        """Split a projection to `[T, heads, 1, head_dim]`, with the norm of the family (Qwen3)."""
+        split = split_heads(x, heads, self._a.head_dim)
         if self._a.qk_norm and which != "v":
             split = self._norm(split, f"model.layers.{layer}.self_attn.{which}_norm.weight")
         return heads_first(split)
@@ -132,10 +158,10 @@ class _Decoder:
     def _norm(self, x: ov.Node, name: str) -> ov.Node:
         return rms_norm(x, self._weights.vector(name), self._a.norm_eps)
 
-    def _projection(self, x: ov.Node, layer: int, name: str, bias: bool = False) -> ov.Node:
-        """Apply a linear layer of a decoder layer, with the updates of adapters if there is room for them."""
-        full = f"model.layers.{layer}.{name}"
-        y = self._weights.product(x, full + ".weight")
-        if bias:
-            y = ops.add(y, self._weights.vector(full + ".bias"))
+    def _projection(self, x: ov.Node, layer: int, name: str) -> ov.Node:
+        """Apply a linear layer of a decoder layer."""
+        return self._updated(self._weights.product(x, f"model.layers.{layer}.{name}.weight"), x, layer, name)
+
+    def _updated(self, y: ov.Node, x: ov.Node, layer: int, name: str) -> ov.Node:
+        """Add the updates of adapters, if there is room for them."""
         return y if self._low_rank is None else self._low_rank.updated(y, x, layer, name)

@@ -15,6 +15,7 @@ import openvino as ov
 from llmhostd.domain.errors import EngineError, InstanceLostError, ProcessLostError
 from llmhostd.engines.interface import Iteration, ModuleRange
 from llmhostd_openvino.graph import HIDDEN, POSITIONS, SAMPLED, TOKEN_IDS
+from llmhostd_openvino.held_inputs import HeldInputs
 from llmhostd_openvino.kv_arena import CachePort, KvArena
 from llmhostd_openvino.low_rank import ROW_SLOTS
 from llmhostd_openvino.slot_factors import SlotFactors
@@ -129,10 +130,11 @@ class Part:
         self.point()
         inputs = self._inputs(it)
         marked: npt.NDArray[Any] = self._request.get_output_tensor(0).data
-        marked.reshape(-1)[:1] = _NOTHING_COMPUTED
+        if marked.size:
+            marked[0, 0] = _NOTHING_COMPUTED
         try:
             for name, values in inputs:
-                self._request.set_input_tensor(self._ports[name], ov.Tensor(values))
+                self._held.put(name, values)
             if not self.modules.embedding:
                 self._request.set_input_tensor(self._ports[HIDDEN], _hidden(it, hidden))
             self._request.infer(share_outputs=True)
@@ -141,7 +143,7 @@ class Part:
         output = self._request.get_output_tensor(0)
         rows = len(it.sampled_indices) if self.modules.head else len(it.positions)
         computed = output.data
-        if not computed.size or len(computed) != rows or computed.reshape(-1)[0] == _NOTHING_COMPUTED:
+        if not computed.size or len(computed) != rows or computed[0, 0] == _NOTHING_COMPUTED:
             raise ProcessLostError("the engine computed nothing and gave no reason; memory was probably refused to it")
         return output
 
@@ -152,7 +154,7 @@ class Part:
             self._packed = None
         self.arena.release()
         # In this order: the request reads the compiled model, which may read the mapping.
-        del self._request, self._compiled
+        del self._held, self._request, self._compiled
         self._views, self._stored = {}, None
         self.caches = ()
         self.factors = None
@@ -162,6 +164,7 @@ class Part:
         self._compiled = compiled
         self._views = {}
         self._ports = {port.get_any_name(): place for place, port in enumerate(compiled.inputs)}
+        self._held = HeldInputs(self._request, self._ports)
         self._set(self.factors.tensors() if self.factors else {})
 
     def _set(self, tensors: Mapping[str, ov.Tensor]) -> None:
@@ -169,7 +172,8 @@ class Part:
             self._request.set_input_tensor(self._ports[name], tensor)
 
     def _inputs(self, it: Iteration) -> list[tuple[str, npt.NDArray[Any]]]:
-        longest = (it.past_lens + np.diff(it.subsequence_begins)).max()
+        begins = it.subsequence_begins
+        longest = (it.past_lens + begins[1:] - begins[:-1]).max()
         inputs: list[tuple[str, npt.NDArray[Any]]] = [
             (POSITIONS, it.positions),
             ("past_lens", it.past_lens),

@@ -7,7 +7,7 @@ them it takes up to twice as long (tests/bench/test_cold_start.py), so an instan
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import openvino as ov
@@ -53,6 +53,10 @@ class WeightInputs:
         """See `graph.WeightSource`."""
         product = ops.matmul(x, self._floats(self._input(name, self._element)), False, True)
         return ops.reshape(product, ints64([0, self._shapes[name][0]]), True)
+
+    def joint_product(self, x: ov.Node, names: Sequence[str]) -> ov.Node | None:  # noqa: ARG002 - the contract's names
+        """See `graph.WeightSource`. Each is an input of its own."""
+        return None
 
     def _input(self, name: str, element: ov.Type) -> Parameter:
         if name not in self._made:

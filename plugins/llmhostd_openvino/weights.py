@@ -36,6 +36,16 @@ class StoredWeights:
         """See `graph.WeightSource`."""
         return ops.matmul(x, self._linear(name), False, True)
 
+    def joint_product(self, x: ov.Node, names: Sequence[str]) -> ov.Node | None:
+        """See `graph.WeightSource`. Plain weights of a store lie one behind another."""
+        rows = self._checkpoint.rows(names)
+        dtype = self._checkpoint.dtype(names[0]) if rows is not None else ""
+        if rows is None or dtype == "F32":  # of large f32 weights the plugin would keep a second form
+            return None
+        view = ov.Tensor(rows.reshape(-1), ov.Shape(list(rows.shape)), element_type(dtype))
+        right = _compressed(ops.convert(Constant(view, shared_memory=True), "f32"))
+        return ops.matmul(x, right, False, True)
+
     def _plain(self, name: str) -> ov.Node:
         """Make the f32-typed node of a tensor stored as float."""
         if self._checkpoint.dtype(name) == "F32":

@@ -50,7 +50,9 @@ class Steps:
             id=NodeId("cpu0"), engine="openvino", hardware_key=HardwareKey("bench"), cores=(0, 1), memory_bytes=8 << 30
         )
         options = LoadOptions(compute=ComputePrecision(compute), kv=KvPrecision(kv), threads=threads)
-        self._runner = Runner(open_engine(node).load(Path(checkpoint), options))
+        instance = open_engine(node).load(Path(checkpoint), options)
+        instance.pack()
+        self._runner = Runner(instance)
         self._runner.resize(max(BATCHES) * (CONTEXT // self._runner.instance.block_tokens + 2))
 
     def prefill_s(self, seed: int) -> float:
