@@ -42,6 +42,7 @@ class BestEffort:
             heads = [queue.first() for model, queue in queues.items() if model not in stuck]
             request = min((head for head in heads if head), key=lambda head: head.load.shape.arrived_s)
             name = request.load.shape.model
+            nodes = [node for node in nodes if request.may_go_to(node.spec.id, now)]
             answer = self._routing.ask(self._fleet.models[name], request.load, now, nodes)
             if answer.accepted is None:
                 stuck[name] = None

@@ -158,6 +158,7 @@ class HostMind:
 
     def _request_returned(self, event: reports.RequestReturned, now: float) -> list[HostAction]:
         if event.staged:
+            self.recovery.dropped(event, now)
             return self.migrating.dropped(event.node_id, event.request_id, now, event.because)
         if self.fleet.left(event.node_id, event.request_id):
             # It was told to let go of it: what waited for that may go on.

@@ -57,6 +57,7 @@ class Migrating:
         load = request.load
         model = self._fleet.models[load.shape.model]
         nodes = [node for node in nodes if request.instance_id not in node.load.instances]
+        nodes = [node for node in nodes if request.may_go_to(node.spec.id, now)]
         taking = [node for node in nodes if self._arriving(node) < self._policy.most_arriving]
         why = "as many streams as may are on their way there" if nodes and not taking else "no instance may take it"
         for instance in (

@@ -30,6 +30,11 @@ class RecoveryPolicy:
     """Whoever lost its place and is late by more than this gets the next that comes free: a node is kept for it."""
     load_retry_s: float = 30.0
     """After a failed load nobody tries that model again for this long."""
+    return_pause_s: float = 0.05
+    """A request that a node gave back is not sent there again for this long, and for twice as long after each further
+    time without a token in between; other nodes may have it at once."""
+    most_return_pause_s: float = 5.0
+    """The longest of these pauses."""
 
 
 class Recovery:
@@ -88,15 +93,25 @@ class Recovery:
         return self.gone(instance, now)
 
     def returned(self, event: RequestReturned, now: float) -> list[HostAction]:
-        """Take a request back; it is placed again when somebody gave something back, or at the next tick."""
+        """Take a request back, for another node at once, or for the same one after a pause."""
         request = self._fleet.requests.get(event.request_id)
         if request is None or not request.submitted:
             return []
         if request.told is None or request.told[0] != event.node_id:
             return []
+        self._left_alone(request, event, now)
         actions = self._placement.withdraw(request, now, event.because)
         self._fleet.waiting.add(request)
-        return actions
+        return actions + self.place_stranded(now)
+
+    def dropped(self, event: RequestReturned, now: float) -> None:
+        """Know that a node did not keep what it was sent ahead of a stream."""
+        request = self._fleet.requests.get(event.request_id)
+        if request is not None:
+            self._left_alone(request, event, now)
+
+    def _left_alone(self, request: LiveRequest, event: RequestReturned, now: float) -> None:
+        request.gave_back(event.node_id, now, self._policy.return_pause_s, self._policy.most_return_pause_s)
 
     def gone(self, instance: Instance, now: float) -> list[HostAction]:
         """Forget an instance that its node no longer has; refuse its requests if no other can ever take them."""
@@ -115,6 +130,7 @@ class Recovery:
             # What no other node could hold ends on one that is being drained.
             nodes = up if self._routing.never_fits(model, request.load, now, may_be_given) else may_be_given
             nodes = [node for node in nodes if node.kept_for in (None, request.load.shape.id)]
+            nodes = [node for node in nodes if request.may_go_to(node.spec.id, now)]
             answer = self._routing.ask(model, request.load, now, nodes)
             offer = answer.accepted or min(answer.rejected, key=_ttft_s, default=None)
             if offer:

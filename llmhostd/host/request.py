@@ -1,6 +1,6 @@
 """What does the host know of one live request?"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.ids import InstanceId, NodeId, RequestId
@@ -23,6 +23,18 @@ class Hope:
     """Streams that are moving live to give way to it."""
 
 
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """What is remembered of a node that gave a request back."""
+
+    times: int
+    """In a row, without a token of its stream in between."""
+    tokens_out: int
+    """How many it had."""
+    until_s: float
+    """Until then it is not sent there again."""
+
+
 @dataclass(slots=True)
 class LiveRequest:
     """One request that was not refused. `load` is also in the mirror of the instance that it is assigned to."""
@@ -41,3 +53,16 @@ class LiveRequest:
     """Why it was assigned to this instance."""
     moves: int = 0
     """How often it lost its place and moved as its tokens."""
+    given_back: dict[NodeId, GivenBack] = field(default_factory=dict)
+    """By whom. What a node lacked for it, it may lack for long, whatever the host's sums say."""
+
+    def gave_back(self, node_id: NodeId, now: float, pause_s: float, most_s: float) -> None:
+        """Know that a node could not keep it: that one is left alone for a pause, twice as long each time."""
+        before, said = self.given_back.get(node_id), self.load.tokens_out
+        times = before.times + 1 if before is not None and before.tokens_out == said else 1
+        wait_s = min(pause_s * 2 ** min(times - 1, 30), most_s)
+        self.given_back[node_id] = GivenBack(times, said, now + wait_s)
+
+    def may_go_to(self, node_id: NodeId, now: float) -> bool:
+        """Whether a node is not left alone because it gave it back."""
+        return node_id not in self.given_back or now >= self.given_back[node_id].until_s

@@ -120,6 +120,8 @@ def test_a_returned_request_is_placed_again():
     box.iterate(instance_id, row("req-1", prefilled=100, tokens=1))
     returned = reports.RequestReturned(node_id="cpu0", request_id="req-1", because="its KV does not fit")
     assert box(returned) == [], "what the node lacked it lacks now"
+    assert box.tick() == [], "and a moment later, too"
+    box.now += 0.05
     again = only(SubmitRequest, box.tick())
     assert again.request.tokens_out == 1
 
