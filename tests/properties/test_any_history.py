@@ -307,6 +307,7 @@ class History(RuleBasedStateMachine):
             return
         self.mend()
         self.let_admitted_end()
+        self.give_memory_back()
         self.let_all_end()
         self.agree()
 
@@ -328,6 +329,11 @@ class History(RuleBasedStateMachine):
                 self.ask(NAMES[turn // 3 % len(NAMES)], 401, Tier.LATENCY_SENSITIVE, SLOS[turn % 2])
             self.pass_time()
         raise AssertionError(f"starved: {[key for key in admitted if key not in self.over]}")
+
+    def give_memory_back(self):
+        """What nobody waits for may wait until its node has again what it began with."""
+        for one in self.nodes.values():
+            one.set_budget(one.spec.memory_bytes, self.box.now)
 
     def let_all_end(self):
         for _ in range(1500):
