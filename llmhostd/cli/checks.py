@@ -97,7 +97,8 @@ def check_memory(root: Path = ROOT) -> Iterator[Finding]:
     if "[never]" in _text(root / "sys/kernel/mm/transparent_hugepage/enabled"):
         yield slow(
             "huge pages",
-            "transparent huge pages are off: page faults take up to a third of a cold start. "
+            "transparent huge pages are off: page faults take up to a third of a cold start, "
+            "and every token some percent more. "
             "`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`.",
         )
 

@@ -25,6 +25,7 @@ from llmhostd.engines.frames import (
     encode_frame,
     up_reader,
 )
+from llmhostd.engines.huge_pages import with_huge_pages
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +112,7 @@ class WorkerSupervisor:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "llmhostd.worker", str(theirs.fileno()), str(note_fd), str(os.getpid()),
                 pass_fds=(theirs.fileno(), note_fd), stdin=asyncio.subprocess.DEVNULL, stdout=sys.__stderr__,
+                env=with_huge_pages(os.environ),
             )  # fmt: skip
         finally:
             theirs.close()
