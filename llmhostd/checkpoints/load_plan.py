@@ -27,6 +27,8 @@ class LoadPlan:
     """Where most of the wait for bytes is."""
     hops_s: float = 0.0
     """Messages, and one thread's wait for another."""
+    begun_s: float = 0.0
+    """Of the first iteration's own work, what is done while weights are still being read."""
 
     @property
     def load_s(self) -> float:
@@ -42,6 +44,10 @@ class LoadPlan:
     def start_s(self) -> float:
         """From now until it can answer at its usual pace."""
         return self.warm_s + self.pack_s + self.hops_s
+
+    def first_token_s(self, own_s: float) -> float:
+        """From now to the end of a first iteration whose own work takes `own_s`."""
+        return self.start_s + max(own_s - self.begun_s, 0.0)
 
     @property
     def because(self) -> str:
@@ -69,24 +75,41 @@ def plan_load(
     *,
     queue_s: float = 0.0,
     beside: bool = False,
+    fresh: bool = False,
 ) -> LoadPlan:
     """Foretell a start. `key`: the shape's; `lies`: where its weights lie; `known`: its profile there, if any.
 
-    `queue_s`: until its turn comes; `beside`: others compute while it loads.
-    Of the shape what was seen, else what was measured; of others what was seen, else estimated; else the settings.
+    `queue_s`: until its turn comes; `beside`: others compute while it loads; `fresh`: the first of its shape in its
+    worker. Of the shape what was seen, else what was measured; of others what was seen, else estimated; else the
+    settings.
     """
     tier = slowest(lies)
-    pack_s = _pack_s(shape, key, rates, known)
-    rest_s = rates.rest_s(key, tier, beside=beside)
+    extra_s = _pack_s(shape, key, rates, known, tier)
+    load = _load(shape, key, lies, rates, known, beside=beside, fresh=fresh)
+    return LoadPlan(queue_s, *load, max(extra_s, 0.0), tier, rates.hops_s, max(-extra_s, 0.0))
+
+
+def _load(
+    shape: ModelShape,
+    key: ShapeKey,
+    lies: TierBytes,
+    rates: StartRates,
+    known: Profile | None,
+    *,
+    beside: bool,
+    fresh: bool,
+) -> tuple[float, float]:
+    """Seconds for reading, and for building as far as that does not overlap."""
+    rest_s = rates.rest_s(key, slowest(lies), beside=beside, fresh=fresh)
     fetch_s = rates.read_s(TierBytes(remote_bytes=lies.remote_bytes), beside=beside)
     if rest_s is None and known is not None and known.measured:
-        return LoadPlan(queue_s, fetch_s, known.load_s, pack_s, tier, rates.hops_s)
-    rest_s = rates.rest_of_others_s(shape) if rest_s is None else rest_s
+        return fetch_s, known.load_s
+    rest_s = rates.rest_of_others_s(shape, fresh=fresh) if rest_s is None else rest_s
     if rest_s is None and known is not None:
-        return LoadPlan(queue_s, fetch_s, known.load_s, pack_s, tier, rates.hops_s)
+        return fetch_s, known.load_s
     if rest_s is None:
         rest_s = shape.architecture.layers * rates.policy.build_layer_s
-    return LoadPlan(queue_s, rates.read_s(lies, beside=beside), rest_s, pack_s, tier, rates.hops_s)
+    return rates.read_s(lies, key, beside=beside), rest_s
 
 
 def queue_s(before: Iterable[Pending], now: float) -> float:
@@ -100,8 +123,8 @@ def queue_s(before: Iterable[Pending], now: float) -> float:
     return free_s - now
 
 
-def _pack_s(shape: ModelShape, key: ShapeKey, rates: StartRates, known: Profile | None) -> float:
-    seen_s = rates.pack_s(key)
+def _pack_s(shape: ModelShape, key: ShapeKey, rates: StartRates, known: Profile | None, tier: StorageTier) -> float:
+    seen_s = rates.pack_s(key, tier)
     if seen_s is None and known is not None and known.measured:
         seen_s = known.first_run_s
     if seen_s is None:

@@ -22,6 +22,8 @@ _PASSES = {
 }
 """The tiers that bytes pass on their way, in a pipeline."""
 _HOPS = "hops"
+_COMPILED = "compiled"
+"""What a load that compiled would have taken if it had not."""
 _TELLING_SHARE = 0.5
 """A load tells of a tier's bandwidth when at least this part of its bytes came from there."""
 _SLOW_SHARE = 0.1
@@ -83,24 +85,31 @@ class StartRates:
         self._learn_bandwidth(seen)
         tier = slowest(seen.came_from)
         if seen.load_s > 0.0:
-            read_s = seen.read_s or self.read_s(seen.came_from, beside=seen.beside)
+            read_s = seen.read_s or self.read_s(seen.came_from, seen.shape_key, beside=seen.beside)
             rest_s = max(seen.load_s - read_s, 0.0)
-            self._rests.observe((seen.shape_key, tier, seen.beside), rest_s)
+            self._rests.observe((seen.shape_key, tier, seen.beside, seen.fresh), rest_s)
+            if seen.fresh:
+                self._rests.observe((seen.shape_key, _COMPILED), max(rest_s - seen.compile_s, 0.0))
             if tier is not StorageTier.REMOTE:  # what is built beside a fetch hardly shows
-                self._rests.observe(seen.weights, rest_s / max(seen.layers, 1))
+                self._rests.observe((seen.weights, seen.fresh), rest_s / max(seen.layers, 1))
         if seen.pack_s is not None:
-            self._packs.observe((seen.shape_key, seen.packed_beside), seen.pack_s)
-            self._packs.observe(seen.weights, seen.pack_s / max(seen.weight_bytes, 1))
+            extra_s = seen.pack_s - seen.begun_s
+            self._packs.observe((seen.shape_key, tier, seen.packed_beside), extra_s)
+            self._packs.observe(seen.weights, max(extra_s, 0.0) / max(seen.weight_bytes, 1))
         if seen.hops_s is not None:
             self._packs.observe(_HOPS, seen.hops_s)
 
-    def bytes_per_s(self, tier: StorageTier, *, beside: bool = False) -> float:
+    def bytes_per_s(self, tier: StorageTier, key: ShapeKey | None = None, *, beside: bool = False) -> float:
         """How fast weights come from a tier: as the slowest part of their way lets them.
 
-        Where nobody saw it, as the settings say, but no faster than what it passes was seen to be, and no slower than
-        what passes it.
+        Those of a shape, where they were seen: of small ones more of the time is not bandwidth, and with large ones an
+        iteration begins meanwhile; over a network that hardly shows. Where nobody saw it, as the settings say, but no
+        faster than what it passes was seen to be, and no slower than what passes it.
         """
-        seen = {each: self._tiers.median((each, beside), (each, not beside)) for each in StorageTier}
+        seen = {
+            each: self._tiers.median((each, key, beside), (each, beside), (each, key, not beside), (each, not beside))
+            for each in StorageTier
+        }
         limits = [pace for each in _PASSES[tier] if (pace := seen[each]) is not None]
         own = seen[tier]
         if own is None:
@@ -108,30 +117,39 @@ class StartRates:
             own = max([self._unseen_bytes_per_s(tier), *passing])
         return min([own, *limits])
 
-    def read_s(self, lies: TierBytes, *, beside: bool = False) -> float:
-        """How long it takes to bring weights in that lie so."""
-        return sum(lies.of(tier) / self.bytes_per_s(tier, beside=beside) for tier in StorageTier if lies.of(tier))
+    def read_s(self, lies: TierBytes, key: ShapeKey | None = None, *, beside: bool = False) -> float:
+        """How long it takes to bring weights (of a shape) in that lie so."""
+        return sum(lies.of(tier) / self.bytes_per_s(tier, key, beside=beside) for tier in StorageTier if lies.of(tier))
 
-    def rest_s(self, key: ShapeKey, tier: StorageTier, *, beside: bool = False) -> float | None:
+    def rest_s(self, key: ShapeKey, tier: StorageTier, *, beside: bool = False, fresh: bool = False) -> float | None:
         """How long loads of a shape go on after their last byte came in from a tier; None: none was seen.
 
-        Those from another tier tell nearly the same, where there was none from this one.
+        Those from another tier tell nearly the same, where there was none from this one. `fresh`: the first of its
+        shape in its worker, which compiles what the others find compiled.
         """
-        tiers = (tier, *StorageTier)
-        return self._rests.median(*((key, each, near) for near in (beside, not beside) for each in tiers))
+        places = [(each, near) for near in (beside, not beside) for each in (tier, *StorageTier)]
+        alike = [(key, each, near, fresh) for each, near in places]
+        others = [(key, each, near, not fresh) for each, near in places]
+        return self._rests.median(*alike, (key, _COMPILED), *others)
 
-    def pack_s(self, key: ShapeKey, *, beside: bool = False) -> float | None:
-        """How much longer first iterations of a shape take than others do; None: none was seen."""
-        return self._packs.median((key, beside), (key, not beside))
+    def pack_s(self, key: ShapeKey, tier: StorageTier = StorageTier.MEMORY, *, beside: bool = False) -> float | None:
+        """How much longer first iterations of a shape take than others do; None: none was seen.
+
+        Negative: a part of them is done while weights still come from the tier.
+        """
+        return self._packs.median(
+            *((key, each, near) for near in (beside, not beside) for each in (tier, *StorageTier))
+        )
 
     @property
     def hops_s(self) -> float:
         """What a start takes beside its stages: messages, and one thread's wait for another."""
         return self._packs.median(_HOPS) or 0.0
 
-    def rest_of_others_s(self, shape: ModelShape) -> float | None:
+    def rest_of_others_s(self, shape: ModelShape, *, fresh: bool = False) -> float | None:
         """What loads of other shapes in the same weight format suggest, by layers; None: none was seen."""
-        return _times(self._rests.median(shape.weights), shape.architecture.layers)
+        rate = self._rests.median((shape.weights, fresh), (shape.weights, not fresh))
+        return _times(rate, shape.architecture.layers)
 
     def pack_of_others_s(self, shape: ModelShape) -> float | None:
         """The same for first iterations, by bytes."""
@@ -146,9 +164,13 @@ class StartRates:
         if lay.of(tier) < _TELLING_SHARE * total_bytes:
             return
         nearer = TierBytes() if tier is not StorageTier.DISK else TierBytes(memory_bytes=lay.memory_bytes)
-        nearer_s = self.read_s(nearer, beside=seen.beside)
-        if nearer_s < seen.read_s:
-            self._tiers.observe((tier, seen.beside), lay.of(tier) / (seen.read_s - nearer_s))
+        nearer_s = self.read_s(nearer, seen.shape_key, beside=seen.beside)
+        if nearer_s >= seen.read_s:
+            return
+        pace = lay.of(tier) / (seen.read_s - nearer_s)
+        self._tiers.observe((tier, seen.beside), pace)
+        if tier is not StorageTier.REMOTE:
+            self._tiers.observe((tier, seen.shape_key, seen.beside), pace)
 
     def _unseen_bytes_per_s(self, tier: StorageTier) -> float:
         policy = self.policy

@@ -57,8 +57,14 @@ class StartSeen(Word):
     """From its turn to warm: read, build and compile. 0: it was warm already."""
     beside: bool = False
     """Whether others computed on the node for a good part of its load."""
+    fresh: bool = False
+    """Whether its shape was never loaded before by that worker: what is compiled once per shape was compiled."""
+    compile_s: float = 0.0
+    """What was compiled in its load; overlaps with reading."""
     pack_s: float | None = None
     """What its first iteration took beyond its own work; None: nobody waited for one."""
+    begun_s: float = 0.0
+    """Of its own work, what was done while weights were still being read."""
     first_s: float | None = None
     """From warm until its first iteration was over: packing, its own work, and waits for neighbours' iterations."""
     hops_s: float | None = None

@@ -5,7 +5,7 @@ loads and first iterations is learned from, and told, so that the next run of th
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -16,7 +16,7 @@ from llmhostd.checkpoints.tiers import StartPolicy, StartRates
 from llmhostd.domain.actions import HostAction, StartEnded
 from llmhostd.domain.commands import UnloadInstance
 from llmhostd.domain.events import StartsRemembered, WeightsLocated
-from llmhostd.domain.ids import HardwareKey, NodeId
+from llmhostd.domain.ids import HardwareKey, NodeId, ShapeKey
 from llmhostd.domain.model import ModelShape, ModelState
 from llmhostd.domain.reports import InstanceReported, IterationReported, LoadStages, WeightsFetched
 from llmhostd.domain.start import StartSeen, StorageTier, TierBytes
@@ -37,9 +37,8 @@ class Crowd:
     queue_s: float
     computes: bool
     """Others will compute while it loads."""
-
-
-_ALONE = Crowd(0.0, computes=False)
+    compiled: Collection[ShapeKey]
+    """Shapes that its worker has loaded before."""
 
 
 class Starts:
@@ -52,6 +51,8 @@ class Starts:
         self._errors: dict[HardwareKey, deque[float]] = {}
         self._turn: dict[NodeId, Start] = {}
         """What loads now on each node."""
+        self._compiled: dict[NodeId, dict[ShapeKey, None]] = {}
+        """Which shapes each worker has loaded since it began."""
 
     def rates(self, hardware_key: HardwareKey) -> StartRates:
         """What nodes of one kind were seen to do."""
@@ -61,7 +62,8 @@ class Starts:
 
     def plan(self, instance: Instance) -> LoadPlan:
         """Foretell a start with nobody before it and nobody beside it."""
-        return self._plan(instance.shape, instance.profile_key, self._lies(instance), _ALONE)
+        alone = Crowd(0.0, computes=False, compiled=self._compiled.get(instance.node_id, {}))
+        return self._plan(instance.shape, instance.profile_key, self._lies(instance), alone)
 
     def crowd(self, node: NodeRecord, now: float) -> "Crowd":
         """What a load that was ordered on a node now would have before it and beside it."""
@@ -83,12 +85,14 @@ class Starts:
         if waiting and self._fleet.profile_of(instance) is not None:
             estimator = instance.load.estimator
             instance.start.first_s = estimator.iteration_s(prefill=waiting, decode_batch=0, decode_context=0)
-        instance.start.foretold_s = instance.start.plan.start_s + instance.start.first_s
+        instance.start.foretold_s = instance.start.plan.first_token_s(instance.start.first_s)
 
     def follow(self, node: NodeRecord, now: float) -> None:
         """Note whose turn it is on a node, and when each of those that wait will be loaded."""
         queue = self._queue(node)
         self._turn.pop(node.spec.id, None)
+        if not node.up:
+            self._compiled.pop(node.spec.id, None)
         if queue and queue[0].state is ModelState.LOADING and queue[0].start:
             first = self._turn[node.spec.id] = queue[0].start
             first.began_s = now if first.began_s is None else first.began_s
@@ -156,7 +160,12 @@ class Starts:
             near_bytes = max(stages.read_bytes - far_bytes, 0)
             lay = TierBytes(memory_bytes=near_bytes, disk_bytes=stages.disk_bytes, remote_bytes=stages.remote_bytes)
         beside = start is not None and start.computed_s > _GOOD_PART * event.took_s
-        seen = replace(_nothing_of(instance), came_from=lay, read_s=stages.read_s, load_s=event.took_s, beside=beside)
+        shapes = self._compiled.setdefault(instance.node_id, {})
+        seen = replace(
+            _nothing_of(instance), came_from=lay, read_s=stages.read_s, load_s=event.took_s, beside=beside,
+            fresh=instance.profile_key[0] not in shapes, compile_s=stages.compile_s,
+        )  # fmt: skip
+        shapes[instance.profile_key[0]] = None
         if start is None or instance.resting:
             return self._ended(instance, seen, f"built again in {event.took_s:.2f} s")
         start.ready_s = now
@@ -179,7 +188,7 @@ class Starts:
         start = instance.start
         if event.state is not ModelState.RESIDENT or start is None or not event.first_run_s:
             return []
-        pack_s = max(event.first_run_s - start.own_s, 0.0)
+        pack_s, begun_s = max(event.first_run_s - start.own_s, 0.0), max(start.own_s - event.first_run_s, 0.0)
         seen, start.seen = start.seen, None
         beside = instance.node_id in self._turn
         if seen is None:
@@ -187,8 +196,8 @@ class Starts:
             return self._ended(instance, packed, f"packed in {pack_s:.2f} s")
         first_s = max(now - (start.ready_s or now), event.first_run_s)
         hops_s = None if start.plan.queue_s else seen.queue_s + first_s - event.first_run_s
-        seen = replace(seen, pack_s=pack_s, packed_beside=beside, first_s=first_s, hops_s=hops_s)
-        return self._started(instance, start, replace(seen, estimated_s=start.plan.start_s + start.first_s))
+        seen = replace(seen, pack_s=pack_s, begun_s=begun_s, packed_beside=beside, first_s=first_s, hops_s=hops_s)
+        return self._started(instance, start, replace(seen, estimated_s=start.plan.first_token_s(start.first_s)))
 
     def located(self, event: WeightsLocated, now: float) -> list[HostAction]:  # noqa: ARG002 - as other answers
         """Know where a model's weights lie now."""
@@ -215,12 +224,16 @@ class Starts:
 
     def _plan(self, shape: ModelShape, key: ProfileKey, lies: TierBytes, crowd: "Crowd") -> LoadPlan:
         known, queue_s = self._fleet.profiles.get(key), 0.0 if lies.remote_bytes else crowd.queue_s
-        return plan_load(shape, key[0], lies, self.rates(key[1]), known, queue_s=queue_s, beside=crowd.computes)
+        rates, fresh = self.rates(key[1]), key[0] not in crowd.compiled
+        return plan_load(shape, key[0], lies, rates, known, queue_s=queue_s, beside=crowd.computes, fresh=fresh)
 
     def _crowd(self, node: NodeRecord, before: list[Instance], now: float) -> "Crowd":
         """Those who run go on to; those who load before will have begun to."""
         computes = any(one.load.requests for one in self._fleet.instances_on(node) if one.loaded)
-        return Crowd(queue_s(_pending(before), now), computes or any(one.load.requests for one in before))
+        computes = computes or any(one.load.requests for one in before)
+        coming = [one.profile_key[0] for one in before]
+        compiled = (*self._compiled.get(node.spec.id, {}), *coming)
+        return Crowd(queue_s(_pending(before), now), computes, compiled)
 
     def _queue(self, node: NodeRecord) -> list[Instance]:
         """Who is loaded now or will be, in the order in which the node takes them (`node.lifecycle`).

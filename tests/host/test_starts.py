@@ -5,7 +5,7 @@ from boxes import Box, kinds, model, node, only, profile, row, shape
 
 from llmhostd.domain import events, reports
 from llmhostd.domain.actions import Refusal, RefuseRequest, StartEnded
-from llmhostd.domain.commands import LoadInstance
+from llmhostd.domain.commands import LoadInstance, UnloadInstance
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.reports import LoadStages
 from llmhostd.domain.request import Tier
@@ -16,9 +16,11 @@ OWN_S = 0.04
 """What the profile says of an iteration of 100 tokens."""
 
 
-def loaded(box, instance_id, took_s, *, disk=BYTES, read_s=0.1, after=None):
+def loaded(box, instance_id, took_s, *, disk=BYTES, read_s=0.1, after=None, compile_s=0.0, remote=0):
     """A worker says that a load ended, and how it went."""
-    stages = LoadStages(read_s=read_s, build_s=0.1, compile_s=0.1, read_bytes=BYTES, disk_bytes=disk)
+    stages = LoadStages(
+        read_s=read_s, build_s=0.1, compile_s=compile_s, read_bytes=BYTES, disk_bytes=disk, remote_bytes=remote
+    )
     node_id = instance_id.split("@")[1].split("#")[0]
     report = reports.InstanceReported(
         node_id=node_id, instance_id=instance_id, state=ModelState.WARM, held_bytes=20 << 20, kv_bytes=0,
@@ -60,6 +62,78 @@ def cold_again(box, instance_id):
     for request_id in list(box.mind.fleet.requests):
         box(events.RequestCancelled(request_id=request_id))
     box.report(instance_id, ModelState.COLD)
+
+
+def fetched(box, instance_id, here_bytes, *, near=False, pace=10e6):
+    """A worker says how far weights are that come over a network."""
+    return box(
+        reports.WeightsFetched(
+            node_id=instance_id.split("@")[1].split("#")[0], instance_id=instance_id, here_bytes=here_bytes,
+            total_bytes=BYTES, bytes_per_s=pace, near=near,
+        )
+    )  # fmt: skip
+
+
+def test_what_a_worker_compiled_once_is_not_foretold_again_until_another_worker_begins():
+    box = Box()
+    told, instance_id = start(box, "wren", took_s=0.8, compile_s=0.3)
+    assert told.seen.fresh
+    cold_again(box, instance_id)
+    again, instance_id = start(box, "wren", took_s=0.5)
+    assert not again.seen.fresh
+    assert abs(again.seen.estimated_s - (told.seen.start_s - 0.3)) < 1e-6
+    cold_again(box, instance_id)
+    box(reports.NodeDown(node_id="cpu0", suspect=None, because="killed"))
+    box(reports.NodeUp(node_id="cpu0", memory_bytes=8 << 30))
+    box(events.WeightsLocated(model="wren", lies=TierBytes(disk_bytes=BYTES)))
+    after, _ = start(box, "wren", took_s=0.8, compile_s=0.3)
+    assert after.seen.fresh
+    assert abs(after.seen.estimated_s - told.seen.start_s) < 1e-6
+
+
+def test_what_is_computed_while_weights_are_read_is_not_waited_for_again():
+    box = Box()
+    told, instance_id = start(box, "wren", pack_s=0.01)
+    assert round(told.seen.begun_s, 9) == 0.03, "0.04 s were its own work"
+    cold_again(box, instance_id)
+    box(events.WeightsLocated(model="wren", lies=TierBytes(disk_bytes=BYTES)))
+    again, _ = start(box, "wren", pack_s=0.01)
+    assert abs(again.seen.estimated_s - told.seen.start_s) < 1e-6
+
+
+def test_weights_that_come_over_a_network_hold_up_nobody_else_and_teach_its_pace():
+    box = Box(models=(model("wren"), model("lark")))
+    box(events.WeightsLocated(model="wren", lies=TierBytes(remote_bytes=BYTES)))
+    far = only(LoadInstance, box.ask("wren")).instance_id
+    assert box.mind.fleet.instances[far].start.plan.read_s == BYTES / 100e6, "as the settings say"
+    fetched(box, far, 0)
+    snapshot = box.mind.snapshot(box.now)
+    assert (snapshot.instances[0].fetched_bytes, snapshot.instances[0].fetch_bytes) == (0, BYTES)
+    wren = next(one for one in snapshot.models if one.name == "wren")
+    assert wren.remote_bytes == BYTES
+    ready_s = box.mind.fleet.instances[far].load.ready_at_s - box.now
+    assert abs(ready_s - BYTES / 10e6 - 0.5) < 1e-6, "at the pace that is seen, and then the rest of its load"
+    near = only(LoadInstance, box.ask("lark")).instance_id
+    assert box.mind.fleet.instances[near].start.plan.queue_s == 0.0
+    loaded(box, near, 0.8)
+    fetched(box, far, BYTES - (10 << 20), near=True)
+    told_s = 31.0
+    loaded(box, far, told_s, disk=0, remote=BYTES, read_s=30.5)
+    request_id = next(iter(box.mind.fleet.instances[far].load.requests))
+    told = only(StartEnded, packed(box, far, 0.3, request_id))
+    assert told.seen.came_from == TierBytes(remote_bytes=BYTES)
+    assert abs(box.mind.snapshot(box.now).nodes[0].remote_bytes_per_s - BYTES / 30.5) < 1.0
+
+
+def test_a_fetch_that_nobody_waits_for_ends_when_it_is_to_be_unloaded():
+    box = Box()
+    box(events.WeightsLocated(model="wren", lies=TierBytes(remote_bytes=BYTES)))
+    box(events.WarmUpAsked(name="wren"))
+    instance_id = next(iter(box.mind.fleet.instances))
+    fetched(box, instance_id, 1000)
+    assert only(UnloadInstance, box(events.UnloadAsked(name="wren"))).instance_id == instance_id
+    box.report(instance_id, ModelState.COLD)
+    assert not box.mind.fleet.instances
 
 
 def test_a_start_is_foretold_then_told_and_the_next_one_is_foretold_by_it():
