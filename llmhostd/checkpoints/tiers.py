@@ -98,6 +98,7 @@ class StartRates:
             self._packs.observe(seen.weights, max(extra_s, 0.0) / max(seen.weight_bytes, 1))
         if seen.hops_s is not None:
             self._packs.observe(_HOPS, seen.hops_s)
+            self._packs.observe((_HOPS, seen.shape_key, tier), seen.hops_s)
 
     def bytes_per_s(self, tier: StorageTier, key: ShapeKey | None = None, *, beside: bool = False) -> float:
         """How fast weights come from a tier: as the slowest part of their way lets them.
@@ -141,10 +142,12 @@ class StartRates:
             *((key, each, near) for near in (beside, not beside) for each in (tier, *StorageTier))
         )
 
-    @property
-    def hops_s(self) -> float:
-        """What a start takes beside its stages: messages, and one thread's wait for another."""
-        return self._packs.median(_HOPS) or 0.0
+    def hops_s(self, key: ShapeKey, tier: StorageTier) -> float:
+        """What a start takes beside its stages: messages, and one thread's wait for another.
+
+        A load that an iteration has begun beside is told of when that pauses: so it depends on shape and tier.
+        """
+        return self._packs.median((_HOPS, key, tier), _HOPS) or 0.0
 
     def rest_of_others_s(self, shape: ModelShape, *, fresh: bool = False) -> float | None:
         """What loads of other shapes in the same weight format suggest, by layers; None: none was seen."""
