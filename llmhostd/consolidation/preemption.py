@@ -23,6 +23,9 @@ class PreemptionPolicy:
 
     preempt: bool = True
     """An instance with a larger batch may take the place of smaller neighbours that can go elsewhere."""
+    join_twins: bool = True
+    """Somebody who finds no place gets a new instance in the place of one whose requests other instances of its model
+    can take, whatever their batches: no two hold the same weights while a third has no room. Not in SLINFER."""
     most_moves: int = 8
     """Requests that are moved for one newcomer at most: each has its whole context computed again."""
     most_validations: int = 24

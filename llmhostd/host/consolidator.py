@@ -25,6 +25,8 @@ class _Trial:
     """Where requests may move to."""
     now: float
     validations_left: int
+    only_existing: bool = False
+    """Requests move to instances that there are; none is made for them."""
 
     def ask(
         self, instance: Instance, request: RequestLoad, what_if: WhatIf = AS_IT_IS, *, moving: bool = True
@@ -40,10 +42,8 @@ class _Trial:
         """Find the first other place for a request, where its whole context is computed again."""
         request = replace(load, computed_tokens=0)
         model = self.fleet.models[request.shape.model]
-        for instance in (
-            *self.offers.existing(model, request, self.nodes, what_if),
-            *self.offers.drafts(model, request, self.now, self.nodes, what_if),
-        ):
+        new = [] if self.only_existing else self.offers.drafts(model, request, self.now, self.nodes, what_if)
+        for instance in (*self.offers.existing(model, request, self.nodes, what_if), *new):
             if self.offers.shortage_bytes(instance, request, what_if) <= 0:
                 offer = self.ask(instance, request, what_if)
                 if offer:
@@ -122,6 +122,38 @@ class Consolidator:
                 return replace(accepted, moves=chosen.moves, preempted=chosen.victims)
             left = trial.validations_left
         return None
+
+    def join_twins(
+        self,
+        request: RequestLoad,
+        hindered: Sequence[tuple[Instance, int]],
+        now: float,
+        nodes: Sequence[NodeRecord],
+    ) -> Offer | None:
+        """Let the first of some new instances have the place of a neighbour whose requests its twins can take.
+
+        Twins are instances of one model: a device and its memory serve that model twice, while another finds no place.
+        Only twins that there are: nothing is loaded for this. `hindered`: as for `make_room`.
+        """
+        left = self._preemption.most_validations
+        for instance, short_bytes in hindered if request.latency_sensitive and self._preemption.join_twins else ():
+            neighbours = [one for one in self._neighbours(instance) if self._has_twin(one.id)]
+            if not neighbours:
+                continue
+            elsewhere = [node for node in nodes if node.spec.id != instance.node_id]
+            trial = _Trial(self._fleet, self._offers, elsewhere, now, left, only_existing=True)
+            case = _Hindered(trial, instance, request, short_bytes)
+            chosen = preempt(self._preemption.most_moves + 1, neighbours, case, self._preemption)
+            accepted = case.asked[chosen.victims] if chosen else None
+            if chosen and accepted:
+                return replace(accepted, moves=chosen.moves, preempted=chosen.victims)
+            left = trial.validations_left
+        return None
+
+    def _has_twin(self, name: InstanceId) -> bool:
+        """Whether another instance of its model can run now."""
+        one = self._fleet.instances[name]
+        return any(each is not one and each.loaded for each in self._fleet.instances_of(one.model))
 
     def rehouse(self, request: RequestLoad, now: float, nodes: Sequence[NodeRecord]) -> Offer | None:
         """Find a place on some nodes for a request that has one elsewhere, whose promise stays what it is."""

@@ -100,7 +100,11 @@ class Routing:
         if found is None:
             found = self._consolidator.make_room(request, search.hindered, now, nodes)
         if found is None:
-            found = search.first_of(self._offers.drafts(model, request, now, nodes))
+            drafts = self._offers.drafts(model, request, now, nodes)
+            found = search.first_of(drafts)
+            if found is None:
+                new = [one for one in search.hindered if any(one[0] is each for each in drafts)]
+                found = self._consolidator.join_twins(request, new, now, nodes)
         return search.answer(found)
 
     def _on_cpu(self, model: ModelRecord, search: _Search, nodes: Sequence[NodeRecord]) -> Offer | None:

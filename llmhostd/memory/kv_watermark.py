@@ -10,6 +10,15 @@ class WatermarkPolicy:
 
     watermark: float = 0.25
     """w: pools grow to demand * (1 + w), and shrink to that only when they exceed demand * (1 + w)^2."""
+    copy_s_per_byte: float = 0.0
+    """Growing a pool holds its streams up for so long per byte that it has. 0: pools grow where they are."""
+    longest_copy_s: float = 1.7
+    """A pool that would take longer to grow than this grows no more while somebody waits for a token of it: whoever can
+    best wait leaves instead, and one waits rather than all."""
+
+    def too_large_to_copy(self, kv_bytes: int) -> bool:
+        """Whether a pool of so many bytes holds its streams up for too long while it grows."""
+        return kv_bytes * self.copy_s_per_byte > self.longest_copy_s
 
 
 def recommended_blocks(demand: int, policy: WatermarkPolicy) -> int:

@@ -53,6 +53,8 @@ class KvPools:
         need = max(one.blocks_with(planned), 1)
         if need <= one.kv_blocks:
             return None
+        if self._stalls(one):
+            return self._evict(one, planned, need)
         obstacle = self.grow(one, need) or self._reclaim(f"{one.id} is short of KV blocks", but=one)
         return obstacle or self._evict(one, planned, need)
 
@@ -79,13 +81,17 @@ class KvPools:
         """Grow a pool to at least `need` blocks, with as much above it as can be promised; None: it cannot be had."""
         demand = max(need, self.demand_of(one))
         most = self.memory.most_blocks(one)
+        recommended = recommended_blocks(demand, self.watermark)
+        if recommended <= most:
+            return self._resize(
+                one, recommended, f"{need} blocks are needed now; demand {demand} blocks and a watermark"
+            )
         for blocks, why in (
-            (recommended_blocks(demand, self.watermark), f"demand {demand} blocks and a watermark"),
             (demand, "memory is tight: bare demand"),
             (need, "memory is tight: no more than this iteration needs"),
         ):
             if blocks <= most:
-                return self._resize(one, blocks, f"{need} blocks are needed now; {why}")
+                return self._resize(one, self._worth_it(blocks, most), f"{need} blocks are needed now; {why}")
         return None
 
     def shrink(self, one: NodeInstance) -> ResizeKv | None:
@@ -152,6 +158,15 @@ class KvPools:
             if spare_bytes > best_bytes:
                 best, best_keep, best_bytes = each, keep, spare_bytes
         return None if best is None else self.memory.resize(best, best_keep, because)
+
+    def _worth_it(self, blocks: int, most: int) -> int:
+        """Take half of what can be had where growing a little costs as much as growing a lot."""
+        return (blocks + most) // 2 if self.watermark.copy_s_per_byte and blocks < most else blocks
+
+    def _stalls(self, one: NodeInstance) -> bool:
+        """Whether growth would hold up several who have had a token for longer than any of them should wait."""
+        streams = sum(each.latency_sensitive and each.tokens_out > 0 for each in one.load.requests.values())
+        return streams > 1 and self.watermark.too_large_to_copy(one.kv_blocks * one.block_bytes)
 
     def _evict(self, one: NodeInstance, planned: Mapping[RequestId, int], need: int) -> Eviction:
         """Choose who leaves for an iteration of `one`: best effort of any instance, if people wait for the iteration.

@@ -15,6 +15,7 @@ from llmhostd.compute.headroom import HeadroomPolicy
 from llmhostd.compute.iteration_plan import IterationPolicy, SchedulingPolicy
 from llmhostd.compute.shadow_validation import ShadowPolicy
 from llmhostd.consolidation.bin_packing import PackingPolicy
+from llmhostd.consolidation.preemption import PreemptionPolicy
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.host.budget import BudgetPolicy
@@ -101,6 +102,7 @@ def slinfer(assumptions: Assumptions) -> Policies:
             shadow=ShadowPolicy(loading_slowdown=1.0, only_added_harm=False),
             hope=HopePolicy(wait_for_memory=False),
             precedence=PrecedencePolicy(busier=0.0),
+            preemption=PreemptionPolicy(join_twins=False),
         ),
         scheduling=scheduling,
         kv_demand=KvDemandPolicy(least_tokens=assumptions.least_kv_tokens),
@@ -130,7 +132,7 @@ def llmhostd(assumptions: Assumptions) -> Policies:
             chunk=ChunkPolicy(max_chunk_tokens=MOST_CHUNK_TOKENS), iteration=IterationPolicy(max_batch=MOST_BATCH)
         ),
         kv_demand=KvDemandPolicy(),
-        watermark=WatermarkPolicy(),
+        watermark=WatermarkPolicy(copy_s_per_byte=knows.kv_copy_s_per_byte),
         correction=CorrectionPolicy(),
         runtime_per_node=True,
     )
