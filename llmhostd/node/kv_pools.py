@@ -54,9 +54,9 @@ class KvPools:
         if need <= one.kv_blocks:
             return None
         if self._stalls(one):
-            return self._evict(one, planned, need)
+            return self._evict(one, planned, f"{need} KV blocks are needed, and copying {one.kv_blocks} takes too long")
         obstacle = self.grow(one, need) or self._reclaim(f"{one.id} is short of KV blocks", but=one)
-        return obstacle or self._evict(one, planned, need)
+        return obstacle or self._evict(one, planned, self._short(one, need))
 
     def room_to_pack(self, one: NodeInstance) -> Obstacle | None:
         """Make room for the first iteration of a warm instance; None: there is room, or none can be had."""
@@ -74,7 +74,7 @@ class KvPools:
             return self._resize(one, blocks, f"samples of its profile fill {blocks - own} KV blocks")
         spare = self._reclaim(f"{one.id} is to be measured", but=one, measured_too=False)
         if spare is None and one.load.requests:
-            return self._evict(one, {}, own + 1)
+            return self._evict(one, {}, self._short(one, own + 1))
         return spare or Wait()
 
     def grow(self, one: NodeInstance, need: int) -> Obstacle | None:
@@ -168,12 +168,14 @@ class KvPools:
         streams = sum(each.latency_sensitive and each.tokens_out > 0 for each in one.load.requests.values())
         return streams > 1 and self.watermark.too_large_to_copy(one.kv_blocks * one.block_bytes)
 
-    def _evict(self, one: NodeInstance, planned: Mapping[RequestId, int], need: int) -> Eviction:
+    def _short(self, one: NodeInstance, need: int) -> str:
+        return f"{need} KV blocks are needed, {self.memory.most_blocks(one)} can be had"
+
+    def _evict(self, one: NodeInstance, planned: Mapping[RequestId, int], why: str) -> Eviction:
         """Choose who leaves for an iteration of `one`: best effort of any instance, if people wait for the iteration.
 
         Else among its own requests that hold or ask for blocks: who has the longest headroom.
         """
-        why = f"{need} KV blocks are needed, {self.memory.most_blocks(one)} can be had"
         own = [request for key, request in one.load.requests.items() if request.computed_tokens or key in planned]
         if any(one.load.requests[key].latency_sensitive for key in planned):
             others = [

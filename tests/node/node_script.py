@@ -109,7 +109,7 @@ class NodeScript:
     # The words.
 
     def node(self, now, megabytes, *words):
-        """`node 400 lmin 4096 watermark 0`: the node's memory, and policies that are not our defaults."""
+        """`node 400 lmin 4096 watermark 0 copy 50`: its memory, policies that are not our defaults, ms a copied MB."""
         given = options(words)
         spec = NodeSpec(
             id=NODE, engine="none", hardware_key=HardwareKey("box"), cores=(0,), memory_bytes=int(megabytes) * MB
@@ -117,7 +117,10 @@ class NodeScript:
         self.mind = NodeMind(
             spec,
             kv_demand=KvDemandPolicy(least_tokens=int(given.get("lmin", KvDemandPolicy().least_tokens))),
-            watermark=WatermarkPolicy(watermark=given.get("watermark", WatermarkPolicy().watermark)),
+            watermark=WatermarkPolicy(
+                watermark=given.get("watermark", WatermarkPolicy().watermark),
+                copy_s_per_byte=given.get("copy", 0.0) / 1000 / MB,
+            ),
         )
 
     def load(self, now, name, speed="fast", target="warm", _slots="slots", slots=0):
