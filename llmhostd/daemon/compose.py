@@ -9,6 +9,7 @@ from llmhostd.api.metrics import RequestMetrics
 from llmhostd.config import Config
 from llmhostd.daemon.decisions import DecisionFeed
 from llmhostd.daemon.executors import Executor
+from llmhostd.daemon.inquest import Inquest
 from llmhostd.daemon.journaling import Journaling, RecordedMind
 from llmhostd.daemon.listeners import bind
 from llmhostd.daemon.loop import HostLoop
@@ -94,7 +95,7 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
 
     loop = HostLoop(mind, requests, feed, Executor(models, requests, send, records.keep_start))
     whereabouts = Whereabouts(models, loop)
-    reports = Reports(mind, loop, records, measurements, whereabouts)
+    reports = Reports(mind, loop, records, measurements, whereabouts, Inquest(models.checkpoint_of))
     for spec in nodes:
         start = StartFrame(
             spec=spec,

@@ -4,12 +4,21 @@ import asyncio
 import logging
 import time
 
+from llmhostd.daemon.inquest import Inquest
 from llmhostd.daemon.loop import HostLoop
 from llmhostd.daemon.measurements import Measurements
 from llmhostd.daemon.mind import Mind
 from llmhostd.daemon.records import Records
 from llmhostd.daemon.whereabouts import Whereabouts
-from llmhostd.domain.reports import NodeDown, NodeReport, NodeUp, ProfileMeasured, ProfileProgressed
+from llmhostd.domain.model import ModelState
+from llmhostd.domain.reports import (
+    InstanceReported,
+    NodeDown,
+    NodeReport,
+    NodeUp,
+    ProfileMeasured,
+    ProfileProgressed,
+)
 
 log = logging.getLogger(__name__)
 
@@ -18,8 +27,15 @@ class Reports:
     """Hears workers for the host loop."""
 
     def __init__(
-        self, mind: Mind, loop: HostLoop, records: Records, measurements: Measurements, whereabouts: Whereabouts
+        self,
+        mind: Mind,
+        loop: HostLoop,
+        records: Records,
+        measurements: Measurements,
+        whereabouts: Whereabouts,
+        inquest: Inquest,
     ) -> None:
+        self._inquest = inquest
         self._whereabouts = whereabouts
         self._mind = mind
         self._loop = loop
@@ -30,11 +46,15 @@ class Reports:
 
     def hear(self, report: NodeReport | NodeDown) -> None:
         """Hear one. An error of ours must not close the wire to a worker that did nothing wrong: it is logged."""
+        if isinstance(report, NodeDown):
+            report = self._inquest.cause(report, self._mind.snapshot(time.monotonic()).instances)
         try:
             self._loop.hear(report)
         except Exception:
             log.exception("unexpected error while hearing %s", type(report).__name__)
         self._whereabouts.heard(report)
+        if isinstance(report, InstanceReported):
+            self._note_files(report)
         if isinstance(report, ProfileMeasured) and report.profile.measured:
             self._measurements.keep(report.profile)
             self._records.keep_profile(report.profile)
@@ -44,6 +64,14 @@ class Reports:
             self.node_up.set()
             for caveat in report.caveats:
                 log.warning("node %s: %s", report.node_id, caveat)
+
+    def _note_files(self, report: InstanceReported) -> None:
+        if report.state is ModelState.COLD:
+            self._inquest.gone(report.instance_id)
+        elif report.state is ModelState.WARM and report.stages is not None:
+            for one in self._mind.snapshot(time.monotonic()).instances:
+                if one.id == report.instance_id:
+                    self._inquest.loaded(one)
 
     def _measured(self, report: ProfileProgressed) -> None:
         for one in self._mind.snapshot(time.monotonic()).instances:

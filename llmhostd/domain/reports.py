@@ -188,6 +188,10 @@ class NodeDown(Message):
     suspect: InstanceId | None
     """The instance that was loading or computing, if one was."""
     because: str
+    bus_error: bool = False
+    """It touched a page of a mapped file that was gone."""
+    file_changed: bool = False
+    """The suspect's, as `because` says: to load it again would not mend that."""
 
 
 NodeReport = (

@@ -130,7 +130,8 @@ class WorkerSupervisor:
         note.close()
         if self._stopping.is_set():
             because = "it was told to stop"
-        self._hear(NodeDown(node_id=node_id, suspect=suspect, because=wire.refused or because))
+        bus_error, because = status == -signal.SIGBUS, wire.refused or because
+        self._hear(NodeDown(node_id=node_id, suspect=suspect, because=because, bus_error=bus_error))
         if wire.refused:
             raise OperatorError(f"node {node_id}: {wire.refused}")
         log.log(logging.INFO if self._stopping.is_set() else logging.ERROR, "worker %s: %s", node_id, because)

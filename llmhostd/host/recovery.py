@@ -77,7 +77,7 @@ class Recovery:
         node.recent.clear()
         node.leaving.clear()
         node.dropping.clear()
-        actions: list[HostAction] = self._suspect(model, event.because) if model else []
+        actions: list[HostAction] = self._suspect(model, event) if model else []
         for instance in list(self._fleet.instances_on(node)):
             actions += self.gone(instance, now)
         return actions
@@ -170,13 +170,16 @@ class Recovery:
             for action in self._refuse(request, refuse(request.load.shape, Refusal.MODEL_BROKEN, because, 0.0))
         ]
 
-    def _suspect(self, model: ModelRecord, because: str) -> list[HostAction]:
-        model.crashes_in_a_row += 1
-        if model.crashes_in_a_row < self._policy.crashes_until_quarantine:
-            return []
-        times = model.crashes_in_a_row
+    def _suspect(self, model: ModelRecord, event: NodeDown) -> list[HostAction]:
         name = model.spec.name
-        model.quarantined = f"{name} took its worker down {times} times in a row: {because}"
+        model.crashes_in_a_row += 1
+        times = model.crashes_in_a_row
+        if event.file_changed:
+            model.quarantined = event.because
+        elif times >= self._policy.crashes_until_quarantine:
+            model.quarantined = f"{name} took its worker down {times} times in a row: {event.because}"
+        else:
+            return []
         return [QuarantineModel(model=name, because=model.quarantined)]
 
     def _refuse(self, request: LiveRequest, refusal: RefuseRequest) -> list[HostAction]:

@@ -55,17 +55,29 @@ def arrives(path: Path) -> bool:
 def read_index(path: Path) -> StoreIndex:
     """Read and check the index of a store directory. Raises CheckpointError naming the file and what is wrong in it."""
     file, data = path / INDEX_FILE, path / DATA_FILE
+    index = _decoded(file)
+    try:
+        data_bytes = index.data_bytes if arrives(path) else data.stat().st_size
+    except OSError as error:
+        raise CheckpointError(f"{data}: cannot be read: {error.strerror}") from error
+    check(index, str(file), data_bytes)
+    return index
+
+
+def _decoded(file: Path) -> StoreIndex:
     try:
         if file.stat().st_size > MAX_INDEX_BYTES:
             raise CheckpointError(f"{file}: is larger than {MAX_INDEX_BYTES} bytes")
-        index = msgspec.json.decode(file.read_bytes(), type=StoreIndex)
-        data_bytes = index.data_bytes if arrives(path) else data.stat().st_size
+        return msgspec.json.decode(file.read_bytes(), type=StoreIndex)
     except OSError as error:
-        raise CheckpointError(f"{error.filename or file}: cannot be read: {error.strerror}") from error
+        raise CheckpointError(f"{file}: cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"{file}: is not an index of weights: {error}") from error
-    check(index, str(file), data_bytes)
-    return index
+
+
+def data_bytes_of(file: Path) -> int:
+    """How many bytes an index says that its data file has, whatever that has now. Raises CheckpointError."""
+    return _decoded(file).data_bytes
 
 
 def stored_tensors(path: Path, index: StoreIndex) -> dict[str, StoredTensor]:

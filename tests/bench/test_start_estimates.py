@@ -1,4 +1,4 @@
-"""How right are estimates of start times, after ten loads? (ServerlessLLM §6.1; page cache warm and cold, two sizes.)"""
+"""How right are estimates of start times after ten loads? (ServerlessLLM §6.1; page cache warm and cold, two sizes.)"""
 
 import random
 import statistics

@@ -55,6 +55,17 @@ def test_who_was_admitted_is_never_refused_for_lateness():
     assert "would come" in again.because, "it is late, and goes on all the same"
 
 
+def test_a_model_whose_file_was_changed_under_it_is_set_aside_at_once():
+    box = Box()
+    instance_id = box.load("wren")
+    box.ask("owl")
+    because = "weights.llmhostd was cut short"
+    decided = box(reports.NodeDown(node_id="cpu0", suspect=instance_id, because=because, file_changed=True))
+    assert only(QuarantineModel, decided).because == because
+    assert only(SubmitRequest, rise(box)).request.model == "owl"
+    assert only(RefuseRequest, box.ask("wren")).refusal is Refusal.MODEL_BROKEN
+
+
 def test_a_model_that_crashes_three_times_in_a_row_is_quarantined_and_the_others_go_on():
     box = Box()
     box.ask("wren")
