@@ -106,6 +106,8 @@ class LoadOptions(Word):
     """None: no adapters, at no cost."""
     arriving: Arriving | None = None
     """The checkpoint's weights are still coming; `loader.safetensors.open_checkpoint` waits for them with this."""
+    crowded: Callable[[], bool] | None = None
+    """Says, to any thread, whether others compute on the device now: reading should leave them most of it."""
     early: bool = False
     """Return as soon as modules could compute whose weights are there, where the engine can (`FillingInstance`)."""
 

@@ -7,7 +7,7 @@ the files, so that tensors are views of the page cache (zero copy).
 import contextlib
 import json
 import mmap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,10 +109,10 @@ class Checkpoint:
         joint = _joint([self.description.tensors.get(name) for name in names])
         return None if joint is None else self._view(joint)
 
-    def prefetch(self) -> None:
-        """Begin to read the files ahead; returns at once."""
+    def prefetch(self, crowded: Callable[[], bool] | None = None) -> None:
+        """Begin to read the files ahead; returns at once. `crowded`: whether others compute on these cores now."""
         if self.reader:
-            self.reader.start()
+            self.reader.start(crowded)
             return
         for view in self._maps.values():
             view.madvise(mmap.MADV_WILLNEED)

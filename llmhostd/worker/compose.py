@@ -22,6 +22,7 @@ from llmhostd.worker.keeper import Keeper
 from llmhostd.worker.link import DaemonGoneError, Link
 from llmhostd.worker.loads import Builder
 from llmhostd.worker.loop import DeviceLoop
+from llmhostd.worker.neighbours import Neighbours
 from llmhostd.worker.process import bind_to_cores, prefer_memory_of
 
 FAILED = 1
@@ -52,7 +53,8 @@ def compose(start: StartFrame, link: Link, note: CrashNote) -> DeviceLoop:
     bind_to_cores(spec.cores)
     far = prefer_memory_of(spec.numa_domains) if spec.numa_domains else ""
     engine = open_engine(at_its_largest(spec))
-    builder = Builder(engine, note, link.ring)
+    neighbours = Neighbours()
+    builder = Builder(engine, note, neighbours, link.ring)
     mind = NodeMind(
         spec,
         scheduling=start.scheduling,
@@ -65,7 +67,8 @@ def compose(start: StartFrame, link: Link, note: CrashNote) -> DeviceLoop:
     arrivals = Arrivals(spec.id, start.fetch, link, streams=engine.facts().arriving)
     instances = Instances(spec, builder, link, budget, adapters, arrivals)
     keeper = Keeper(spec.id, link.ring, lambda: mind.lifecycle.background is not None)
-    loop = DeviceLoop(mind, link, builder, keeper, adapters, instances, Executor(spec, instances, link, note), budget)
+    executor = Executor(spec, instances, link, note, neighbours)
+    loop = DeviceLoop(mind, link, builder, keeper, adapters, instances, executor, budget)
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.freeze()
     caveats = (*spec.caveats, *_memory_caveats(far), *engine.facts().caveats)

@@ -41,6 +41,7 @@ from llmhostd.worker.hosted import Hosted
 from llmhostd.worker.instances import Instances
 from llmhostd.worker.link import Link
 from llmhostd.worker.loads import explain
+from llmhostd.worker.neighbours import Neighbours
 
 _REPORT_EVERY_S = 1.0
 """A busy instance's size is reported this often."""
@@ -49,11 +50,14 @@ _REPORT_EVERY_S = 1.0
 class Executor:
     """Called by the device loop only, so that one instance computes at a time."""
 
-    def __init__(self, spec: NodeSpec, instances: Instances, link: Link, note: CrashNote) -> None:
+    def __init__(
+        self, spec: NodeSpec, instances: Instances, link: Link, note: CrashNote, neighbours: Neighbours
+    ) -> None:
         self._spec = spec
         self._instances = instances
         self._link = link
         self._note = note
+        self._neighbours = neighbours
         self._perform: dict[type[NodeAction], Callable[[Any], Sequence[NodeEvent]]] = {
             RunIteration: self._run_iteration,
             ResizeKv: self._resize_kv,
@@ -74,7 +78,7 @@ class Executor:
 
     def _run_iteration(self, action: RunIteration) -> Sequence[NodeEvent]:
         hosted = self._instances[action.instance_id]
-        self._note.computing(hosted.id)
+        self._computing(hosted)
         started_s, settled = time.monotonic(), hosted.running.instance.settled
         rows: tuple[RowReport, ...] = ()
         try:
@@ -87,11 +91,19 @@ class Executor:
         except Exception as error:  # noqa: BLE001 - whatever a plugin raises, the other instances go on
             return self._iteration_failed(action, hosted, error, time.monotonic() - started_s)
         finally:
-            self._note.computing(None)
+            self._computing(None)
         duration_s = time.monotonic() - started_s
         if hosted.filling:
             return [IterationBegun(instance_id=hosted.id, duration_s=duration_s), *hosted.weighed()]
         return self._iterated(action, hosted, rows, started_s, duration_s, settled=settled)
+
+    def _computing(self, hosted: Hosted | None) -> None:
+        """Let those know who ask who computes."""
+        self._note.computing(None if hosted is None else hosted.id)
+        if hosted is None:
+            self._neighbours.ends()
+        else:
+            self._neighbours.begins(hosted.id)
 
     def _iterated(
         self,
@@ -166,7 +178,7 @@ class Executor:
     def _run_profile_sample(self, action: RunProfileSample) -> Sequence[NodeEvent]:
         hosted = self._instances[action.instance_id]
         measurement = hosted.measuring()
-        self._note.computing(hosted.id)
+        self._computing(hosted)
         try:
             profile = hosted.measure(self._spec.hardware_key)
         except ProcessLostError:
@@ -174,7 +186,7 @@ class Executor:
         except Exception as error:  # noqa: BLE001 - as above
             return self._instances.give_up(hosted, f"it failed while it was measured: {explain(error)}")
         finally:
-            self._note.computing(None)
+            self._computing(None)
         node_id, done, total = self._spec.id, measurement.done, measurement.total
         self._link.send(ProfileProgressed(node_id=node_id, instance_id=hosted.id, done=done, total=total))
         if profile is None:

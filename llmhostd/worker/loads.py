@@ -21,6 +21,7 @@ from llmhostd.domain.ids import InstanceId
 from llmhostd.engines.crash_note import CrashNote
 from llmhostd.engines.interface import Engine, EngineInstance, FillingInstance, LoadOptions
 from llmhostd.loader.fetch import Fetch
+from llmhostd.worker.neighbours import Neighbours
 from llmhostd.worker.process import give_way
 
 log = logging.getLogger(__name__)
@@ -76,9 +77,10 @@ Job = Callable[[], Outcome]
 class Builder:
     """Both threads, their jobs and what came of them."""
 
-    def __init__(self, engine: Engine, note: CrashNote, ring: Callable[[], None]) -> None:
+    def __init__(self, engine: Engine, note: CrashNote, neighbours: Neighbours, ring: Callable[[], None]) -> None:
         """`ring` is called from either thread whenever an outcome waits."""
         self._engine = engine
+        self._neighbours = neighbours
         self._note = note
         self._ring = ring
         self._builds: queue.SimpleQueue[Job] = queue.SimpleQueue()
@@ -129,6 +131,8 @@ class Builder:
     ) -> Outcome:
         began_s, compiled = time.monotonic(), False
         self._note.loading(instance_id)
+        self._neighbours.loads(instance_id)
+        options = msgspec.structs.replace(options, crowded=self._neighbours.crowd)
         try:
             if fetch is not None and self.streams:
                 fetch.wait(1)
@@ -150,6 +154,7 @@ class Builder:
             return Destroyed(instance_id, time.monotonic() - began_s, because)
         finally:
             self._note.loading(None)
+            self._neighbours.loads(None)
         return Built(instance_id, instance, took_s)
 
     def _destroy(self, instance_id: InstanceId, instance: EngineInstance) -> Outcome:

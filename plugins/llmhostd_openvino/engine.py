@@ -41,7 +41,7 @@ class OpenVinoEngine:
         opened = open_checkpoint(checkpoint, options.arriving)
         modules = options.modules or ModuleRange(first=0, end=opened.architecture.layers)
         _check_range(modules, opened.architecture)
-        opened.prefetch()
+        opened.prefetch(options.crowded)
         spent, in_place = Spent(), usable_in_place(opened, options.compute)
         make = self._compiler.in_place if in_place else self._compiler.packing
         ranges = cut(modules, opened, self._part_bytes) if in_place else [modules]

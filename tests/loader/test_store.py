@@ -68,6 +68,21 @@ def test_a_flipped_bit_is_found_and_named_wherever_it_is(tmp_path: Path, large: 
     assert verify(tmp_path / "store", lambda *_: None) == index.data_bytes
 
 
+def test_a_reader_asks_after_every_chunk_whether_others_compute(tmp_path: Path, large: Path) -> None:
+    convert(large, tmp_path / "store")
+    index, opened, source = read_index(tmp_path / "store"), open_checkpoint(tmp_path / "store"), open_checkpoint(large)
+    asked: list[int] = []
+
+    def crowded() -> bool:
+        asked.append(opened.reader.read_bytes)
+        return True
+
+    opened.prefetch(crowded)
+    for tensor in opened.description.tensors:
+        np.testing.assert_array_equal(opened.array(tensor), source.array(tensor))
+    assert asked[:-1] == [end for block in index.blocks for _, end in block.chunks(index.chunk_bytes)][: len(asked) - 1]
+
+
 def test_what_comes_before_the_damage_can_be_used(tmp_path: Path, large: Path) -> None:
     convert(large, tmp_path / "store")
     index = read_index(tmp_path / "store")
