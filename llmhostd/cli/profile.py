@@ -64,7 +64,8 @@ def _verify(place: Place, names: Sequence[str], loads: int, seed: int) -> None:
                 f"the daemon on {daemon.where} computes on the same cores: stop it, or both are measured wrong"
             )
     config = config_of(place)
-    table = plain_table("MODEL", "KIND", "LOADS", "MEAN RELATIVE ERROR", "P90", "MAX", "MEAN BIAS")
+    table = plain_table("MODEL", "KIND", "LOADS", "MEAN RELATIVE ERROR", "P90", "MAX", "MEAN BIAS",
+                        "SAME LOAD AGAIN")  # fmt: skip
     compared = []
     for spec, path in chosen(place, names):
         measured, deviations = verify_here(config, spec, path, loads, seed)
@@ -136,4 +137,5 @@ def _figures(deviations: Sequence[Deviation]) -> tuple[str, ...]:
     bias = sum((one.predicted_s - one.measured_s) / one.measured_s for one in deviations) / len(deviations)
     p90 = errors[min(len(errors) - 1, int(0.9 * len(errors)))]
     mean = mean_deviation(deviations, deviations[0].load.kind)
-    return str(len(errors)), f"{mean:.1%}", f"{p90:.1%}", f"{errors[-1]:.1%}", f"{bias:+.1%}"
+    floor = sum(one.repeated for one in deviations) / len(deviations)
+    return str(len(errors)), f"{mean:.1%}", f"{p90:.1%}", f"{errors[-1]:.1%}", f"{bias:+.1%}", f"{floor:.1%}"

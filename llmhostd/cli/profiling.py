@@ -40,7 +40,7 @@ def verify_here(config: Config, spec: ModelSpec, path: Path, each: int, seed: in
     hosted, profile = measure_here(config, spec, path)
     loads = random_loads(seed, each, spec.shape.architecture.max_context_tokens)
     with _bars() as bars:
-        bar = bars.add_task(f"{spec.name}: verifying", total=len(loads))
+        bar = bars.add_task(f"{spec.name}: verifying", total=2 * len(loads))
         measurement = Measurement(hosted.running, MeasurePolicy())
         deviations = verify(measurement, ProfiledEstimator(profile), loads, lambda: bars.advance(bar))
     hosted.take_apart(hosted.state).unload()

@@ -42,7 +42,7 @@ class MonotoneGrid:
         """Take `(x, y) -> seconds` on a full grid. Raises KeyError with the first `(x, y)` that is missing."""
         xs = sorted({x for x, _ in points})
         ys = sorted({y for _, y in points})
-        values = _between([[points[x, y] for y in ys] for x in xs])
+        values = never_falling([[points[x, y] for y in ys] for x in xs])
         self._xs, self._ys, self._values = _continued(xs, ys, values)
         self._columns = len(self._ys) - 1
         self._rows = len(self._xs) - 1
@@ -73,7 +73,7 @@ class MonotoneGrid:
         return left + along_x * (right - left)
 
 
-def _between(values: list[list[float]]) -> list[list[float]]:
+def never_falling(values: list[list[float]]) -> list[list[float]]:
     """Put every value midway between the largest of those with smaller coordinates and the least of those with larger.
 
     Both bounds never fall, so their middle does not; a value that contradicts no other stays. Noise is as often too low

@@ -9,6 +9,7 @@ chunk without a past; attention of decodes by what is left of a decode batch. b_
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
+from llmhostd.compute.interpolation import never_falling
 from llmhostd.compute.least_squares import fit
 from llmhostd.compute.padding import Padding
 from llmhostd.domain.profile import Profile
@@ -86,8 +87,5 @@ def _dense(profile: Profile, per_pair_s: float, padded: Callable[[int], int]) ->
     measured = {padded(one.chunk_tokens): one.seconds for one in profile.prefill if not one.past_tokens}
     measured |= {padded(one.tokens): one.seconds for one in profile.dense}
     tokens = sorted(measured)
-    values: list[float] = []
-    for count in tokens:
-        dense_s = measured[count] - per_pair_s * (count * (count + 1) // 2)
-        values.append(max(dense_s, values[-1] if values else LEAST_S))
-    return tokens, values
+    dense_s = [measured[count] - per_pair_s * (count * (count + 1) // 2) for count in tokens]
+    return tokens, [max(row[0], LEAST_S) for row in never_falling([[one] for one in dense_s])]

@@ -2,12 +2,18 @@
 
 Iterations of requests that do not exist, through the same batch and the same engine as real ones. Which of them are
 timed is found out on the way (`compute.grid_sampler`, `compute.dense_sampler`); when, is the node mind's to say.
+
+Whatever else runs on the machine makes a sample slower, and for longer than one sample takes. So all are timed once
+more at the end, and the shorter time counts.
 """
 
 import time
 from array import array
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -37,8 +43,18 @@ class MeasurePolicy:
     grids: GridSamplingPolicy = field(default_factory=GridSamplingPolicy)
 
 
+Rows = Sequence[tuple[int, int]]
+"""(past, chunk) of every request of an iteration."""
+
+
+class _Timed(NamedTuple):
+    rows: Rows
+    seconds: float
+    learn: Callable[[float], None]
+
+
 class Measurement:
-    """Goes from sample to sample; three stages: enough to serve with, both grids, the rest."""
+    """Goes from sample to sample; three stages: enough to serve with, both grids, the rest and all once more."""
 
     def __init__(self, runner: Runner, policy: MeasurePolicy) -> None:
         self._runner, self._policy = runner, policy
@@ -48,26 +64,24 @@ class Measurement:
         self._dense: DenseSampler | None = None
         self.checks: list[CheckSample] = []
         self._to_check = check_loads(runner.instance.shape)
+        self._once_more: deque[_Timed] = deque()
+        self.done = 0
+        """Samples run."""
         self.stage_ended = False
         """Whether the last sample ended a stage: what was measured so far is enough to plan with."""
-
-    @property
-    def done(self) -> int:
-        """Samples measured."""
-        dense = len(self._dense.samples) if self._dense else 0
-        return self._prefill.timed + self._decode.timed + dense + len(self.checks)
 
     @property
     def total(self) -> int:
         """Samples of all stages, as it looks now."""
         dense = self._dense.left if self._dense else 4
         checks = len(self._to_check) - len(self.checks)
-        return self.done + self._prefill.left + self._decode.left + dense + checks
+        first = self._prefill.left + self._decode.left + dense + checks
+        return self.done + 2 * first + len(self._once_more)
 
     @property
     def complete(self) -> bool:
         """Whether nothing is left to measure."""
-        return len(self.checks) == len(self._to_check)
+        return len(self.checks) == len(self._to_check) and not self._once_more
 
     @property
     def prefill(self) -> tuple[PrefillSample, ...]:
@@ -102,8 +116,12 @@ class Measurement:
         elif self._steps():
             self.stage_ended = False
         else:
-            self._check(self._to_check[len(self.checks)])
+            if len(self.checks) < len(self._to_check):
+                self._check(self._to_check[len(self.checks)])
+            else:
+                self._time_again(self._once_more.popleft())
             self.stage_ended = self.complete
+        self.done += 1
 
     def _near(self) -> bool:
         """Time a point that is enough to serve with; False: none is left."""
@@ -120,33 +138,44 @@ class Measurement:
             self._dense = DenseSampler(max(alone), known=alone)
         tokens = self._dense.wanted()
         if tokens is not None:
-            self._dense.learned(tokens, self._typical_s([(0, tokens)]))
+            self._time([(0, tokens)], partial(self._dense.learned, tokens))
         return tokens is not None
 
     def _time_chunk(self, point: Point | None) -> bool:
         if point is not None:
             chunk, past = point
-            self._prefill.learned(point, self._typical_s([(past, chunk)]))
+            self._time([(past, chunk)], partial(self._prefill.learned, point))
         return point is not None
 
     def _time_batch(self, point: Point | None) -> bool:
         if point is not None:
             batch, context = point
-            self._decode.learned(point, self._typical_s([(context - 1, 1)] * batch))
+            self._time([(context - 1, 1)] * batch, partial(self._decode.learned, point))
         return point is not None
 
     def _check(self, load: CheckSample) -> None:
         rows = [(past, chunk) for chunk, past in load.prefill] + [(max(load.context_tokens - 1, 0), 1)] * load.batch
-        self.checks.append(msgspec.structs.replace(load, seconds=self._typical_s(rows)))
+        place = len(self.checks)
+        self.checks.append(load)
+        self._time(rows, lambda seconds: self._checked(place, seconds))
 
-    def _typical_s(self, rows: Sequence[tuple[int, int]]) -> float:
+    def _checked(self, place: int, seconds: float) -> None:
+        self.checks[place] = msgspec.structs.replace(self.checks[place], seconds=seconds)
+
+    def _time(self, rows: Rows, learn: Callable[[float], None]) -> None:
+        seconds = self._typical_s(rows)
+        learn(seconds)
+        self._once_more.append(_Timed(rows, seconds, learn))
+
+    def _time_again(self, one: _Timed) -> None:
+        one.learn(min(one.seconds, self._typical_s(one.rows)))
+
+    def _typical_s(self, rows: Rows) -> float:
         policy = self._policy
         seconds = sorted(self.time_rows(rows, policy.repeats, policy.enough_s, policy.agree))
         return seconds[min(1, len(seconds) - 1)]
 
-    def time_rows(
-        self, rows: Sequence[tuple[int, int]], repeats: int, enough_s: float, agree: float = -1.0
-    ) -> list[float]:
+    def time_rows(self, rows: Rows, repeats: int, enough_s: float, agree: float = -1.0) -> list[float]:
         """Seconds of iterations with these (past, chunk) rows, the last token of each sampled.
 
         As many as `repeats`, unless they take `enough_s` together before, or the two fastest differ by no more than
@@ -173,7 +202,7 @@ def _agreed(seconds: Sequence[float], agree: float) -> bool:
     return len(fastest) == 2 and fastest[1] - fastest[0] <= agree * fastest[0]
 
 
-def _parts(rows: Sequence[tuple[int, int]], needed: Sequence[int], blocks: "array[int]") -> list[Part]:
+def _parts(rows: Rows, needed: Sequence[int], blocks: "array[int]") -> list[Part]:
     """Give every row its own blocks as far as there are any, then begin again with the first."""
     context = array("q", bytes(8 * max(past + chunk for past, chunk in rows)))
     repeated = blocks * (2 + max(needed) // len(blocks))

@@ -6,7 +6,7 @@ batch of requests of different contexts, and both in one iteration.
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from statistics import fmean, median_low
 
@@ -49,6 +49,13 @@ class Deviation(Word):
     load: RandomLoad
     predicted_s: float
     measured_s: float
+    again_s: float
+    """The same load, after all others had their turn."""
+
+    @property
+    def repeated(self) -> float:
+        """|again - measured| / measured: what no prediction can be rid of, whatever disturbs the machine."""
+        return abs(self.again_s - self.measured_s) / self.measured_s
 
     @property
     def relative(self) -> float:
@@ -82,15 +89,20 @@ def random_loads(seed: int, each: int, longest_context: int, policy: GridPolicy 
 
 
 def verify(
-    measurement: Measurement, estimator: Estimator, loads: Iterable[RandomLoad], watch: Callable[[], None]
+    measurement: Measurement, estimator: Estimator, loads: Sequence[RandomLoad], watch: Callable[[], None]
 ) -> list[Deviation]:
-    """Run every load and compare. `watch` is called after each. Raises EngineError."""
-    deviations = []
-    for load in loads:
-        measured_s = median_low(measurement.time_rows(load.rows, REPEATS, ENOUGH_S))
-        deviations.append(Deviation(load=load, predicted_s=predict(estimator, load), measured_s=measured_s))
-        watch()
-    return deviations
+    """Run every load, then all of them once more, and compare. `watch` is called after each. Raises EngineError."""
+    once, twice = ([_median_s(measurement, load, watch) for load in loads] for _ in range(2))
+    return [
+        Deviation(load=load, predicted_s=predict(estimator, load), measured_s=measured_s, again_s=again_s)
+        for load, measured_s, again_s in zip(loads, once, twice, strict=True)
+    ]
+
+
+def _median_s(measurement: Measurement, load: RandomLoad, watch: Callable[[], None]) -> float:
+    seconds = median_low(measurement.time_rows(load.rows, REPEATS, ENOUGH_S))
+    watch()
+    return seconds
 
 
 def predict(estimator: Estimator, load: RandomLoad) -> float:

@@ -47,14 +47,17 @@ def test_a_model_is_measured_and_verified_without_a_daemon(tiny_models_dir: Path
     loads = random_loads(1, 3, shape.architecture.max_context_tokens)
     deviations = verify(Measurement(hosted.running, MeasurePolicy()), estimator, loads, lambda: None)
     assert [one.load for one in deviations] == loads
-    assert all(one.measured_s > 0 and one.predicted_s == predict(estimator, one.load) for one in deviations)
+    assert all(
+        one.measured_s > 0 and one.again_s > 0 and one.predicted_s == predict(estimator, one.load) for one in deviations
+    )
     hosted.take_apart(ModelState.UNLOADING).unload()
 
 
 def test_the_mean_is_of_relative_errors_of_one_kind() -> None:
     loads = random_loads(1, 2, 4096)
     predicted = {Kind.PREFILL: 1.1, Kind.DECODE: 0.5, Kind.MIXED: 1.0}
-    deviations = [Deviation(load=one, predicted_s=predicted[one.kind], measured_s=1.0) for one in loads]
+    deviations = [Deviation(load=one, predicted_s=predicted[one.kind], measured_s=1.0, again_s=1.2) for one in loads]
     assert mean_deviation(deviations, Kind.PREFILL) == pytest.approx(0.1)
     assert mean_deviation(deviations, Kind.DECODE) == pytest.approx(0.5)
     assert mean_deviation(deviations, Kind.MIXED) == 0.0
+    assert all(one.repeated == pytest.approx(0.2) for one in deviations)
