@@ -45,6 +45,19 @@ def _of_a_model(verb: str, summary: str, sentence: str, ask: Callable[[Service, 
 
 
 @post(
+    "/api/v1/models/{name:str}/release",
+    operation_id="release_model",
+    status_code=202,
+    summary="Let a quarantined model try again",
+    opt=_OPT,
+)
+async def release_model(name: FromPath[str], service: Host) -> Accepted:
+    """After an operator looked at it."""
+    await service.release(ModelName(name))
+    return Accepted()
+
+
+@post(
     "/api/v1/nodes/{node_id:str}/drain",
     operation_id="drain_node",
     status_code=202,
@@ -53,7 +66,7 @@ def _of_a_model(verb: str, summary: str, sentence: str, ask: Callable[[Service, 
 )
 async def drain_node(node_id: FromPath[str], service: Host) -> Accepted:
     """Nothing new goes there; what runs there moves elsewhere as its tokens, or ends there."""
-    service.drain(NodeId(node_id))
+    await service.drain(NodeId(node_id))
     return Accepted()
 
 
@@ -66,7 +79,7 @@ async def drain_node(node_id: FromPath[str], service: Host) -> Accepted:
 )
 async def end_drain_of_node(node_id: FromPath[str], service: Host) -> Accepted:
     """Requests go there again."""
-    service.end_drain(NodeId(node_id))
+    await service.end_drain(NodeId(node_id))
     return Accepted()
 
 
@@ -107,12 +120,7 @@ ASKED = (
         "Gives its memory back.",
         lambda service, name: service.unload(name),
     ),
-    _of_a_model(
-        "release",
-        "Let a quarantined model try again",
-        "After an operator looked at it.",
-        lambda service, name: service.release(name),
-    ),
+    release_model,
     _of_a_model(
         "measure",
         "Measure again how long a model's iterations take",

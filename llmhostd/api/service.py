@@ -244,8 +244,8 @@ class Service(Protocol):
         """Ask for its instances to go once they are idle. Raises UnknownModelError, CallerError for an adapter."""
         ...
 
-    def release(self, name: ModelName) -> None:
-        """Let a quarantined model try again. Raises UnknownModelError."""
+    async def release(self, name: ModelName) -> None:
+        """Let a quarantined model try again, in later runs, too. Raises UnknownModelError."""
         ...
 
     async def kept(self, call_id: str) -> KeptCall:
@@ -260,11 +260,11 @@ class Service(Protocol):
         """Measure its profile again in the gaps of serving. Raises UnknownModelError."""
         ...
 
-    def drain(self, node_id: NodeId) -> None:
-        """Let a node run empty. Raises UnknownNameError with the nearest."""
+    async def drain(self, node_id: NodeId) -> None:
+        """Let a node run empty, until that is ended. Raises UnknownNameError with the nearest."""
         ...
 
-    def end_drain(self, node_id: NodeId) -> None:
+    async def end_drain(self, node_id: NodeId) -> None:
         """Use a drained node again. Raises UnknownNameError with the nearest."""
         ...
 

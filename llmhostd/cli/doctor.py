@@ -145,6 +145,11 @@ def examine_daemon(place: Place) -> tuple[list[Finding], bool]:
         for one in models
         if one.state is ModelState.QUARANTINED
     ]
+    findings += [
+        slow("node", f"{one.id} is drained: nothing new goes there. `llmhostd drain {one.id} --end` uses it again.")
+        for one in nodes
+        if one.draining
+    ]
     return findings, True
 
 

@@ -14,7 +14,7 @@ from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import bar, console, plain_table
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.request import Tier
-from llmhostd.domain.snapshot import InstanceSnapshot, NodeSnapshot, RequestSnapshot
+from llmhostd.domain.snapshot import InstanceSnapshot, ModelSnapshot, NodeSnapshot, RequestSnapshot
 
 STATE_STYLES = {ModelState.RESIDENT: "green", ModelState.WARM: "yellow", ModelState.QUARANTINED: "red"}
 
@@ -31,6 +31,7 @@ def ps(place: Place, as_json: bool) -> None:
         nodes = daemon.get("/api/v1/nodes", tuple[NodeSnapshot, ...])
         instances = daemon.get("/api/v1/instances", tuple[InstanceSnapshot, ...])
         requests = daemon.get("/api/v1/requests", tuple[RequestSnapshot, ...])
+        models = daemon.get("/api/v1/models", tuple[ModelSnapshot, ...])
     if as_json:
         whole = {"nodes": nodes, "instances": instances, "requests": requests}
         click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=2))
@@ -39,6 +40,9 @@ def ps(place: Place, as_json: bool) -> None:
     out.print(node_table(nodes))
     if instances:
         out.print(instance_table(instances))
+    for model in models:
+        if model.state is ModelState.QUARANTINED:
+            out.print(Text(f"{model.name} is quarantined: {model.because}", "red"))
     for line in filter(None, map(start_line, nodes)):
         out.print(f"[dim]{line}[/]")
     if requests:

@@ -93,7 +93,7 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
     def send(node_id: NodeId, message: Message) -> None:
         workers[node_id].send(message)
 
-    loop = HostLoop(mind, requests, feed, Executor(models, requests, send, records.keep_start))
+    loop = HostLoop(mind, requests, feed, Executor(models, requests, send, records.keep_start, records.quarantine))
     whereabouts = Whereabouts(models, loop)
     reports = Reports(mind, loop, records, measurements, whereabouts, Inquest(models.checkpoint_of))
     for spec in nodes:

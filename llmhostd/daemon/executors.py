@@ -6,22 +6,31 @@ from llmhostd.daemon.models import Models
 from llmhostd.daemon.requests import LiveRequests
 from llmhostd.domain.actions import DeclineMove, GiveUpPlacement, HostAction, QuarantineModel, RefuseRequest, StartEnded
 from llmhostd.domain.commands import KeepWeights, LoadInstance, StageRequest, SubmitRequest
-from llmhostd.domain.ids import NodeId
+from llmhostd.domain.ids import ModelName, NodeId
 from llmhostd.domain.request import RequestShape
 from llmhostd.domain.start import StartSeen
 from llmhostd.domain.words import Message
 from llmhostd.engines.frames import AdapterFile, KeepFrame, LoadFrame, StageFrame, SubmitFrame
 
 RememberStart = Callable[[StartSeen], None]
+RememberQuarantine = Callable[[ModelName, str], None]
 SendFrame = Callable[[NodeId, Message], None]
 
 
 class Executor:
     """Turns commands into frames, with the payload that minds need not know; refuses whom the mind refuses."""
 
-    def __init__(self, models: Models, requests: LiveRequests, send: SendFrame, remember: RememberStart) -> None:
+    def __init__(
+        self,
+        models: Models,
+        requests: LiveRequests,
+        send: SendFrame,
+        remember: RememberStart,
+        quarantine: RememberQuarantine,
+    ) -> None:
         self._models = models
         self._remember = remember
+        self._quarantine = quarantine
         self._requests = requests
         self._send = send
 
@@ -39,9 +48,11 @@ class Executor:
             self._send(action.node_id, KeepFrame(command=action, checkpoint=str(checkpoint)))
         elif isinstance(action, StartEnded):
             self._remember(action.seen)
+        elif isinstance(action, QuarantineModel):
+            self._quarantine(action.model, action.because)
         elif isinstance(action, StageRequest):
             self._stage(action)
-        elif not isinstance(action, QuarantineModel | GiveUpPlacement | DeclineMove):  # those the feed has told
+        elif not isinstance(action, GiveUpPlacement | DeclineMove):  # those the feed has told
             self._send(action.node_id, action)
 
     def _stage(self, action: StageRequest) -> None:

@@ -18,11 +18,19 @@ from llmhostd.daemon.mind import MakeMind
 from llmhostd.daemon.nodes import NodeLayout, node_layout, say_nodes
 from llmhostd.daemon.systemd import Notifier
 from llmhostd.domain.errors import OperatorError
-from llmhostd.domain.events import ModelAdded, ProfileKnown, StartsRemembered, WarmUpAsked
-from llmhostd.domain.ids import ShapeKey
+from llmhostd.domain.events import (
+    DrainAsked,
+    ModelAdded,
+    ProfileKnown,
+    QuarantineKnown,
+    StartsRemembered,
+    WarmUpAsked,
+)
+from llmhostd.domain.ids import ModelName, NodeId, ShapeKey
 from llmhostd.domain.profile import Profile
 from llmhostd.state.lock import own_state
 from llmhostd.state.models import RegisteredModel
+from llmhostd.state.set_aside import Kind
 
 if TYPE_CHECKING:
     from llmhostd.daemon.server import Server
@@ -90,6 +98,7 @@ def introduce(parts: Parts) -> None:
         for spec in parts.models:
             if spec.shape.key not in known and spec.adapter is None:
                 parts.loop.hear(WarmUpAsked(name=spec.name))
+    _introduce_set_aside(parts)
     parts.placements.begin(placements)
     parts.returned.load_again(placements, parts.loop)
 
@@ -128,6 +137,20 @@ def _introduce_starts(parts: Parts) -> None:
     starts = parts.records.starts({spec.hardware_key for spec in parts.nodes})
     if starts:
         parts.loop.hear(StartsRemembered(starts=tuple(starts)))
+
+
+def _introduce_set_aside(parts: Parts) -> None:
+    """Let quarantines and drains of earlier runs hold."""
+    nodes = [spec.id for spec in parts.nodes]
+    for one in parts.records.set_aside():
+        if one.kind is Kind.QUARANTINED_MODEL:
+            parts.loop.hear(QuarantineKnown(model=ModelName(one.name), because=one.because))
+            log.warning(
+                "%s is quarantined: %s; `llmhostd models release %s` tries again", one.name, one.because, one.name
+            )
+        elif one.name in nodes:
+            parts.loop.hear(DrainAsked(node_id=NodeId(one.name)))
+            log.warning("%s is drained: %s; `llmhostd drain %s --end` uses it again", one.name, one.because, one.name)
 
 
 def _make_server(parts: Parts) -> "Server":

@@ -9,13 +9,14 @@ import logging
 import sqlite3
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from sqlite_utils import Database
 
 from llmhostd.domain.errors import OperatorError
-from llmhostd.domain.ids import HardwareKey, ModelName
+from llmhostd.domain.ids import HardwareKey, ModelName, NodeId
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.snapshot import UsageRow
 from llmhostd.domain.start import StartSeen
@@ -24,6 +25,7 @@ from llmhostd.state.flex import FlexTable
 from llmhostd.state.models import ModelTable, RegisteredModel
 from llmhostd.state.placements import Placement, PlacementTable
 from llmhostd.state.profiles import ProfileTable
+from llmhostd.state.set_aside import SetAside, SetAsideTable
 from llmhostd.state.starts import StartTable
 from llmhostd.state.usage import UsageBook, UsageTable
 
@@ -44,6 +46,7 @@ class Records:
         self.flex = FlexTable(self._db)
         """To be used through `done` and `soon` only, as the next."""
         self.placements = PlacementTable(self._db)
+        self._set_aside = SetAsideTable(self._db)
 
     def load(self) -> tuple[list[RegisteredModel], list[Profile], list[Placement]]:
         """Return what earlier runs left; before anything is written."""
@@ -70,6 +73,29 @@ class Records:
     def starts(self, hardware: Collection[HardwareKey]) -> list[StartSeen]:
         """Return what earlier runs saw of starts; before anything is written."""
         return StartTable(self._db).latest(hardware)
+
+    def set_aside(self) -> list[SetAside]:
+        """Return what earlier runs left quarantined and drained; before anything is written."""
+        return self._set_aside.all()
+
+    def quarantine(self, model: ModelName, because: str) -> None:
+        """Store it soon; a failure is logged."""
+        self.soon(partial(self._set_aside.quarantine, model, because))
+
+    async def release(self, model: ModelName) -> None:
+        """Return once it is stored that a model may try again. Raises OperatorError if it cannot be; so do the next."""
+        with _said():
+            await self._run(self._set_aside.release, model)
+
+    async def drain(self, node_id: NodeId) -> None:
+        """Return once it is stored that a node is to be empty."""
+        with _said():
+            await self._run(self._set_aside.drain, node_id)
+
+    async def end_drain(self, node_id: NodeId) -> None:
+        """Return once it is stored that a node is used again."""
+        with _said():
+            await self._run(self._set_aside.end_drain, node_id)
 
     def flush_usage(self) -> None:
         """Store what was counted, soon; a failure is logged."""

@@ -176,9 +176,11 @@ class Daemon:
             check_precisions(self._models.resolve(model).shape, self._nodes)
             check_room(model, self._nodes, self._adapters)
             await self._records.put_model(model)
+            await self._records.release(model.name)  # what took workers down may not be what lies there now
             changed = self._models.add([model])
             self._texts.forget(Path(model.path))
             self._tell_changed(changed)
+            self._loop.hear(ModelReleased(name=model.name))
         log.info("model %s: %s", model.name, model.path)
         return next(one for one in self.models() if one.name == model.name)
 
@@ -188,6 +190,7 @@ class Daemon:
             model, changed = self._models.remove(name)
             try:
                 await self._records.remove_model(name)
+                await self._records.release(name)
             except OperatorError:
                 self._models.add([model])
                 raise
@@ -209,23 +212,27 @@ class Daemon:
             raise CallerError(f"name: {because}", field="name")
         self._loop.hear(UnloadAsked(name=name))
 
-    def release(self, name: ModelName) -> None:
+    async def release(self, name: ModelName) -> None:
         """See `Service`."""
-        self._loop.hear(ModelReleased(name=self._models.spec(name).served_by))
+        base = self._models.spec(name).served_by
+        await self._records.release(base)
+        self._loop.hear(ModelReleased(name=base))
 
     def measure(self, name: ModelName) -> None:
         """See `Service`."""
         self._models.spec(name)
         self._loop.hear(MeasureAsked(name=name))
 
-    def drain(self, node_id: NodeId) -> None:
+    async def drain(self, node_id: NodeId) -> None:
         """See `Service`."""
         self._check_node(node_id)
+        await self._records.drain(node_id)
         self._loop.hear(DrainAsked(node_id=node_id))
 
-    def end_drain(self, node_id: NodeId) -> None:
+    async def end_drain(self, node_id: NodeId) -> None:
         """See `Service`."""
         self._check_node(node_id)
+        await self._records.end_drain(node_id)
         self._loop.hear(DrainEnded(node_id=node_id))
 
     def move(self, request_id: RequestId, node_id: NodeId) -> list[Stays]:

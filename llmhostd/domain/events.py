@@ -27,6 +27,13 @@ class ModelReleased(Message):
     name: ModelName
 
 
+class QuarantineKnown(Message):
+    """A model took its workers down in an earlier run of the daemon, and nobody has released it since."""
+
+    model: ModelName
+    because: str
+
+
 class ProfileKnown(Message):
     """A profile from an earlier run of the daemon."""
 
@@ -121,6 +128,7 @@ HostEvent = (
     ModelAdded
     | ModelRemoved
     | ModelReleased
+    | QuarantineKnown
     | ProfileKnown
     | StartsRemembered
     | WeightsLocated

@@ -1,7 +1,15 @@
 """Which models may be asked for, and which should be loaded before anybody asks?"""
 
 from llmhostd.domain.actions import HostAction
-from llmhostd.domain.events import MeasureAsked, ModelAdded, ModelReleased, ModelRemoved, UnloadAsked, WarmUpAsked
+from llmhostd.domain.events import (
+    MeasureAsked,
+    ModelAdded,
+    ModelReleased,
+    ModelRemoved,
+    QuarantineKnown,
+    UnloadAsked,
+    WarmUpAsked,
+)
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.model import ModelSpec, ModelState
 from llmhostd.host.budget import Budget
@@ -77,6 +85,13 @@ class Catalogue:
             model.quarantined = model.broken = ""
             model.broken_until_s = 0.0
             model.crashes_in_a_row = 0
+        return []
+
+    def quarantine_known(self, event: QuarantineKnown, now: float) -> list[HostAction]:  # noqa: ARG002 - as the others
+        """Let a model that took its workers down in an earlier run not try again by itself."""
+        model = self._fleet.models.get(event.model)
+        if model is not None:
+            model.quarantined = event.because
         return []
 
     def unload_asked(self, event: UnloadAsked, now: float) -> list[HostAction]:

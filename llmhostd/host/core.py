@@ -64,11 +64,10 @@ class HostMind:
         self.recovery = Recovery(self.fleet, self.routing, self.placement, p.recovery)
         self.relief = Relief(self.fleet, self.budget, self.placement, self.residency, self.migrating)
         hopes = Hopes(self.fleet, self.budget, self.residency, Forecast(self.fleet, self.budget, p.shadow), p.hope)
-        deadlines = p.scheduling.deadlines
         precedence = Precedence(self.fleet, p.precedence)
         preempting = Preempting(self.fleet, self.placement, self.migrating, p.migration)
         self.admission = Admission(
-            self.fleet, self.routing, hopes, self.placement, precedence, preempting, p.refusal, deadlines
+            self.fleet, self.routing, hopes, self.placement, precedence, preempting, p.refusal, p.scheduling.deadlines
         )
         self.measuring = Measuring(self.fleet, self.budget, self.residency)
         self.catalogue = Catalogue(self.fleet, self.budget, self.residency, self.recovery, self.measuring, p.kv_demand)
@@ -77,6 +76,7 @@ class HostMind:
             events.ModelAdded: self.catalogue.added,
             events.ModelRemoved: self.catalogue.removed,
             events.ModelReleased: self.catalogue.released,
+            events.QuarantineKnown: self.catalogue.quarantine_known,
             events.WarmUpAsked: self.catalogue.warm_up_asked,
             events.PlacementKnown: self.comeback.known,
             events.UnloadAsked: self.catalogue.unload_asked,

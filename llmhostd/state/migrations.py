@@ -82,10 +82,18 @@ def _adapters(db: Database) -> None:
     db["models"].add_column("adapter", str)
 
 
+def _set_aside(db: Database) -> None:
+    db["set_aside"].create(
+        {"kind": str, "name": str, "because": str, "since": float},
+        pk=("kind", "name"),
+        not_null={"because", "since"},
+    )
+
+
 MIGRATIONS: dict[str, Migration] = {
     "0001_models": _models, "0002_profiles": _profiles, "0003_usage": _usage, "0004_flex": _flex,
     "0005_placements": _placements, "0006_starts": _starts,
-    "0007_adapters": _adapters,
+    "0007_adapters": _adapters, "0008_set_aside": _set_aside,
 }  # fmt: skip
 
 

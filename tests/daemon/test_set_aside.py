@@ -1,0 +1,93 @@
+"""Are models that took their workers down, and nodes that an operator emptied, left alone by the next run, too?"""
+
+import json
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from daemon_process import EXACT, PATIENT, DaemonProcess
+from typed_commands import llmhostd
+
+BODY = {"model": "tiny-llama", "prompt": "again and again", "max_tokens": 5, "ignore_eos": True}
+SLOW = {"memory_bytes_per_s": 1e12, "operations_per_s": 1e14, "iteration_overhead_s": 0.3, "load_overhead_s": 0.05}
+"""A device that computes nearly all the time: whatever happens to it, happens during an iteration."""
+
+
+def settings(folder: Path) -> str:
+    (folder / "slow.json").write_text(json.dumps({"roofline": SLOW}))
+    nodes = "".join(
+        f'[[nodes]]\nid = "gpu{n}"\nkind = "gpu"\nengine = "profiled"\nmemory = "1 GiB"\n'
+        f'profile = "{folder / "slow.json"}"\n'
+        for n in range(2)
+    )
+    return f"{EXACT}{PATIENT}[recovery]\ncrashes_until_quarantine = 1\n{nodes}"
+
+
+def row(daemon: DaemonProcess, of: str, name: str) -> dict[str, Any]:
+    rows = daemon.http.get(f"/api/v1/{of}").json()
+    return next(one for one in rows if name in (one.get("name"), one.get("id")))
+
+
+def crash_until_quarantined(daemon: DaemonProcess) -> None:
+    """Workers die while they compute for a model, of something for which only itself can be blamed."""
+    with ThreadPoolExecutor(1) as pool:
+        patience_s = time.monotonic() + 60
+        while row(daemon, "models", "tiny-llama")["state"] != "quarantined":
+            assert time.monotonic() < patience_s
+            asked = pool.submit(daemon.http.post, "/v1/completions", json=BODY)
+            while not any(one["tokens_out"] for one in daemon.http.get("/api/v1/requests").json()):
+                time.sleep(0.01)
+            for pid in daemon.worker_pids():
+                os.kill(pid, signal.SIGSEGV)
+            asked.exception()
+    assert asked.result().status_code == 503
+
+
+def killed(daemon: DaemonProcess) -> None:
+    daemon.process.kill()
+    daemon.process.wait(20)
+
+
+def test_quarantine_and_drain_hold_until_somebody_ends_them(tmp_path: Path, tiny_models_dir: Path) -> None:
+    state, names = tmp_path / "state", [tiny_models_dir / "tiny-llama", tiny_models_dir / "tiny-qwen3"]
+    with DaemonProcess(state, names, settings=settings(tmp_path)) as daemon:
+        crash_until_quarantined(daemon)
+        because = row(daemon, "models", "tiny-llama")["because"]
+        assert daemon.http.post("/api/v1/nodes/gpu1/drain").status_code == 202
+        killed(daemon)
+    with DaemonProcess(state, settings=settings(tmp_path)) as daemon:
+        assert row(daemon, "models", "tiny-llama")["state"] == "quarantined"
+        assert row(daemon, "nodes", "gpu1")["draining"]
+        assert row(daemon, "models", "tiny-llama")["because"] == because
+        assert f"tiny-llama is quarantined: {because}" in daemon.log
+        assert daemon.http.post("/v1/completions", json=BODY).status_code == 503
+        assert daemon.http.post("/v1/completions", json=BODY | {"model": "tiny-qwen3"}).status_code == 200
+        assert {one["node_id"] for one in daemon.http.get("/api/v1/instances").json()} == {"gpu0"}
+        here = ("--config", state / "llmhostd.toml", "--state-dir", state)
+        seen = " ".join(llmhostd(*here, "ps").stdout.split())
+        assert f"tiny-llama is quarantined: {' '.join(because.split())}"[:60] in seen
+        assert "draining" in seen
+        found = llmhostd(*here, "doctor").stdout
+        assert "`llmhostd models release tiny-llama` tries again" in " ".join(found.split())
+        assert "`llmhostd drain gpu1 --end` uses it again" in " ".join(found.split())
+        assert llmhostd(*here, "models", "release", "tiny-llama").returncode == 0
+        assert llmhostd(*here, "drain", "gpu1", "--end").returncode == 0
+        killed(daemon)
+    with DaemonProcess(state, settings=settings(tmp_path)) as daemon:
+        assert row(daemon, "models", "tiny-llama")["state"] != "quarantined"
+        assert not row(daemon, "nodes", "gpu1")["draining"]
+        assert daemon.http.post("/v1/completions", json=BODY | {"max_tokens": 4}).status_code == 200
+
+
+def test_a_model_that_is_added_again_may_try_again(tmp_path: Path, tiny_models_dir: Path) -> None:
+    state, name = tmp_path / "state", tiny_models_dir / "tiny-llama"
+    with DaemonProcess(state, [name], settings=settings(tmp_path)) as daemon:
+        crash_until_quarantined(daemon)
+        again = {"name": "tiny-llama", "path": str(name)}
+        assert daemon.http.post("/api/v1/models", json=again).status_code == 201
+        killed(daemon)
+    with DaemonProcess(state, settings=settings(tmp_path)) as daemon:
+        assert row(daemon, "models", "tiny-llama")["state"] != "quarantined"
