@@ -105,6 +105,9 @@ class Device:
         self._runners: dict[InstanceId, CountingRunner] = {}
         self._where: dict[RequestId, CountingRunner] = {}
         self._samples: dict[InstanceId, int] = {}
+        self._unheard: list[NodeCommand] | None = None
+        """What came while a sample runs: a worker reads its mail after it, and its mind does not know of its end. None:
+        none runs."""
         self._computing: InstanceId | None = None
         self._loading: InstanceId | None = None
         self._perform: dict[type[NodeAction], Callable[[Any, float], None]] = {
@@ -123,6 +126,9 @@ class Device:
 
     def command(self, command: NodeCommand, now: float) -> None:
         """Take a command of the host."""
+        if self._unheard is not None:
+            self._unheard.append(command)
+            return
         if isinstance(command, LoadInstance):
             key = (command.shape.key, self.mind.spec.hardware_key)
             runner = CountingRunner(self._profiles[key], command.shape.kv_bytes_per_token, self.mind.spec.block_tokens)
@@ -290,10 +296,10 @@ class Device:
         self._later(now + self._physics.unload_s, ended)
 
     def _run_profile_sample(self, action: does.RunProfileSample, now: float) -> None:
-        self._computing = action.instance_id
+        self._computing, self._unheard = action.instance_id, []
 
         def ended(then: float) -> None:
-            self._computing = None
+            came, self._computing, self._unheard = self._unheard or (), None, None
             runner = self._runners[action.instance_id]
             done = self._samples[action.instance_id] = self._samples.get(action.instance_id, 0) + 1
             if not runner.resident:
@@ -302,6 +308,8 @@ class Device:
             if done >= self._physics.samples:
                 del self._samples[action.instance_id]
                 self._measured(action.instance_id, runner.profile, then)
+            for command in came:
+                self.command(command, then)
 
         self._later(now + self._physics.sample_s, ended)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from llmhostd.bench.load import Load, schedule
 from llmhostd.bench.schedule import Lengths
+from llmhostd.domain.events import HostEvent
 from llmhostd.simulator.box import Box, complete, make_box, read_box
 from llmhostd.simulator.chance import Chance, Purpose
 from llmhostd.simulator.device import Physics
@@ -73,8 +74,11 @@ def replay(
     physics: Physics | None = None,
     measured: bool = True,
     check_every: int = CHECK_EVERY,
+    told: Sequence[tuple[float, HostEvent]] = (),
 ) -> Report:
     """Play these requests on this box. The same arguments give the same decisions, in any process.
+
+    `told`: what else the host hears, and when.
 
     Every step's sums are checked, and every `check_every`-th step everything (`host.invariants`, `node.invariants`).
     """
@@ -86,6 +90,7 @@ def replay(
         misfortune=Misfortune(faults or Faults(), seed),
         check_every=check_every,
         measured=measured,
+        told=told,
     )
     world.run()
     counts = world.counts

@@ -56,11 +56,13 @@ class World:
         minds: Minds | None = None,
         ask_again: AskAgain | None = None,
         tick_s: float = TICK_S,
+        told: Sequence[tuple[float, HostEvent]] = (),
     ) -> None:
         """Begin at time 0, with every worker up.
 
         `measured`: profiles are known from the start; `truth`: what iterations really take, where the box says
         otherwise. `check_every`, `check_counts_every`: steps of the host between two checks of everything, of sums.
+        `told`: what else the host hears, and when: what an operator asks for.
         """
         self.now = 0.0
         self._minds = minds or Minds()
@@ -85,6 +87,8 @@ class World:
         self._digest = blake2b(digest_size=8)
         self._encoder = msgspec.msgpack.Encoder()
         self._begin(requests, measured=measured)
+        for at_s, event in told:
+            self.later(at_s, partial(self._hear, event))
 
     @property
     def digest(self) -> str:
@@ -185,6 +189,9 @@ class World:
         if patience_s is not None:
             self.later(now + patience_s, lambda _: self._leave(one.shape.id))
         self._tell(RequestArrived(request=one.shape))
+
+    def _hear(self, event: HostEvent, now: float) -> None:  # noqa: ARG002 - as all that happens
+        self._tell(event)
 
     def _ask(self, shape: RequestShape) -> None:
         if not self.callers.observations[shape.id].answered:

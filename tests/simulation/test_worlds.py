@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from llmhostd.bench.load import Load, schedule
 from llmhostd.bench.schedule import Lengths
+from llmhostd.domain.events import MeasureAsked, UnloadAsked, WarmUpAsked
 from llmhostd.simulator.box import make_box
 from llmhostd.simulator.chance import Chance, Purpose
 from llmhostd.simulator.faults import Faults
@@ -56,3 +57,23 @@ def test_nothing_is_lost(box, load, faults, best_effort_share, noise, measured):
     )  # raises when an invariant breaks, or a stream loses or doubles a token
     assert report.lost == 0
     assert report.finished + report.left + sum(report.refused.values()) == len(asked)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    box=BOXES,
+    load=LOADS,
+    moments_s=st.lists(st.floats(0.0, 12.0), min_size=1, max_size=12),
+    measured=st.booleans(),
+)
+def test_operators_interrupt_whatever_runs(box, load, moments_s, measured):
+    asks = (UnloadAsked, MeasureAsked, WarmUpAsked)
+    told = [
+        (at_s, asks[n % len(asks)](name=box.models[n // len(asks) % len(box.models)].name))
+        for n, at_s in enumerate(moments_s)
+    ]
+    planned = schedule(load, [spec.name for spec in box.models])
+    asked = requests_of(planned, box.models, chance=Chance(load.seed, Purpose.TIERS), best_effort_share=0.3)
+    report = replay(asked, box, seed=load.seed, measured=measured, check_every=1, told=told)
+    assert report.lost == 0
+    assert report.finished + sum(report.refused.values()) == len(asked)
