@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from llmhostd.cli.root import example
@@ -13,7 +14,7 @@ from llmhostd.cli.terminal import aside
 from llmhostd.domain.errors import CallerError, OperatorError
 from llmhostd.evaluation.computing import Failure, compute, missing_files, name_of
 from llmhostd.evaluation.evaluation_report import SECTIONS, write_report
-from llmhostd.evaluation.parts import PROFILES, Part, experiments_of, parts
+from llmhostd.evaluation.parts import PROFILES, experiments_of, parts
 from llmhostd.evaluation.points import Point, Points
 from llmhostd.simulator.experiment import Experiment
 from llmhostd.simulator.outcome import Outcome
@@ -48,11 +49,13 @@ class PartsOption(click.ParamType[tuple[str, ...]]):
 @click.option("--part", "names", type=PartsOption(), help=f"Which parts: {', '.join(SECTIONS)}.  [default: all]")
 @click.option("--trace", "traces", type=click.Path(exists=True, dir_okay=False, path_type=Path, resolve_path=True),
               multiple=True, help="Another trace for the part `traces`; may be given several times.")  # fmt: skip
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True),
+              help="Only what arrives in the first minutes of each trace: a quick look.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(min=1), help="Simulations at once.  [default: as there are cores]")
 @click.option("--again", is_flag=True, help="Compute points that are there already, too.")
 def evaluate(
-    data: Path | None, out: Path, names: tuple[str, ...] | None, traces: tuple[Path, ...], processes: int | None,
-    again: bool,
+    data: Path | None, out: Path, names: tuple[str, ...] | None, traces: tuple[Path, ...], minutes: float | None,
+    processes: int | None, again: bool,
 ) -> None:  # fmt: skip
     """Repeat the evaluation of SLINFER and draw it beside what was published.
 
@@ -70,21 +73,23 @@ def evaluate(
     every = parts(traces)
     chosen = [every[name] for name in names or SECTIONS]
     points = Points(out)
-    computed, failures, absent = _compute(chosen, data, points, processes or len(os.sched_getaffinity(0)), again=again)
+    wanted = {msgspec.structs.replace(each, minutes=minutes): each for each in experiments_of(chosen)}
+    processes = processes or len(os.sched_getaffinity(0))
+    found, failures, absent = _compute(list(wanted), data, points, processes, again=again)
+    computed = {wanted[each]: point for each, point in found.items()}
     for file, count in absent.items():
         click.echo(f"{data / file} is not there: {count} experiments are left out", err=True)
     for one in failures:
         click.echo(f"{name_of(one.experiment)} failed: {one.why}", err=True)
     if not computed:
         raise OperatorError("nothing was computed, so there is nothing to report")
-    click.echo(f"{write_report(out, chosen, computed, failures, absent)} has {len(computed)} experiments")
+    click.echo(f"{write_report(out, chosen, computed, failures, absent, minutes)} has {len(computed)} experiments")
 
 
 def _compute(
-    chosen: Sequence[Part], data: Path, points: Points, processes: int, *, again: bool
+    wanted: Sequence[Experiment], data: Path, points: Points, processes: int, *, again: bool
 ) -> tuple[dict[Experiment, Point], list[Failure], dict[Path, int]]:
     """Compute what is not there yet; returns all that is there now, what failed, and which files are missing."""
-    wanted = list(experiments_of(chosen))
     known = {} if again else points.load(wanted)
     absent = missing_files([each for each in wanted if each not in known], data)
     todo = [each for each in wanted if each not in known and not {each.trace, each.profiles} & set(absent)]

@@ -31,11 +31,12 @@ SECTIONS: dict[str, Callable[[Part, Outcomes], Section]] = {
 
 def write_report(
     out: Path, parts: Sequence[Part], points: Mapping[Experiment, Point], failures: Sequence[Failure],
-    absent: Mapping[Path, int],
+    absent: Mapping[Path, int], minutes: float | None = None,
 ) -> Path:  # fmt: skip
     """Write `report.html`, which needs nothing beside it, and a PNG for each part that has any point; returns the page.
 
     `absent`: files of the data folder that were not there, and how many experiments need each.
+    `minutes`: of each trace, as far as it was simulated; None: all.
     Raises OperatorError if a file cannot be written, or matplotlib is missing.
     """
     outcomes = {experiment: point.outcome for experiment, point in points.items()}
@@ -53,6 +54,8 @@ def write_report(
                 write_png(section.figure, out / f"{part.name}.png")
     links = [(part.name, part.title) for part in drawn] + [("assumptions", "Assumptions")]
     pale = _when(points)
+    if minutes is not None:
+        pale += f" Only the first {minutes:g} minutes of each trace: nothing here is a figure of the paper's."
     content = [
         page.heading("SLINFER's evaluation, repeated", _lead(outcomes), pale),
         page.links(links), *cards, _assumptions(), *_gaps(failures, absent),

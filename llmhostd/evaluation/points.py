@@ -93,6 +93,7 @@ def slug(experiment: Experiment) -> str:
     sizes = "+".join(f"{size}x{share}" for size, share in experiment.mix) or experiment.size
     without = "".join(f"-no-{each}" for each in experiment.without)
     without += "-apart" if experiment.disaggregated else ""
+    without += f"-{experiment.minutes:g}min" if experiment.minutes is not None else ""
     trace = experiment.trace.name.partition(".csv")[0]
     models = experiment.models or "all"
     return f"{experiment.policy}{without}-{sizes}-{models}-{trace}-{experiment.cluster}-{digest}".replace("/", "_")

@@ -41,6 +41,8 @@ class Experiment(Word):
     """(size, share): models of several sizes, instead of `size`."""
     models: int | None = None
     """None: all of the trace."""
+    minutes: float | None = None
+    """Only what arrives in the first minutes of the trace; None: all of it."""
     without: tuple[Ablation, ...] = ()
     disaggregated: bool = False
     """Prefill and decode have instances of their own (§IX-G)."""
@@ -66,6 +68,8 @@ def run(experiment: Experiment) -> Outcome:
     if Ablation.CPU in experiment.without:
         nodes = tuple(node for node in nodes if node.kind is not NodeKind.CPU)
     specs, requests = read_population(experiment.trace, experiment.models, experiment.sizes, assumptions)
+    if experiment.minutes is not None:
+        requests = [one for one in requests if one.shape.arrived_s < 60 * experiment.minutes]
     field = Field(specs, nodes, read_published(experiment.profiles), assumptions, experiment.noise)
     contends = contender(experiment.policy, experiment.without, field)
     kind: Callable[..., World] = World

@@ -30,10 +30,13 @@ def test_a_part_is_computed_reported_and_not_computed_again(tmp_path: Path) -> N
     assert "At a watermark of 25%" in (out / "report.html").read_text()
     files = {file: file.stat().st_mtime_ns for file in (out / "points").iterdir()}
     assert len(files) == 5
+    quick = llmhostd(*asked, "--minutes", "0.2")
+    assert quick.stderr.count("% met") == 5, "other points than those of whole traces"
+    assert "Only the first 0.2 minutes of each trace" in (out / "report.html").read_text()
     again = llmhostd(*asked)
     assert again.returncode == 0, again.stderr
     assert "met" not in again.stderr
-    assert {file: file.stat().st_mtime_ns for file in (out / "points").iterdir()} == files
+    assert {file: file.stat().st_mtime_ns for file in files} == files
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
