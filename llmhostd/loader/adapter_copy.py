@@ -5,12 +5,12 @@ known by its identity (`loader.adapter`).
 """
 
 import filecmp
-import os
 import shutil
 from pathlib import Path
 
 from llmhostd.domain.errors import OperatorError
 from llmhostd.loader.adapter import CONFIG_FILE, WEIGHTS_FILE
+from llmhostd.loader.store_directory import making
 
 COPIED = (
     CONFIG_FILE, WEIGHTS_FILE, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
@@ -19,18 +19,16 @@ COPIED = (
 
 
 def copy_adapter(source: Path, destination: Path) -> None:
-    """Copy what is served of an adapter to a directory that is not there yet. Raises OperatorError."""
-    staging = destination.with_name(f".{destination.name}.unfinished")
-    shutil.rmtree(staging, ignore_errors=True)
-    try:
-        staging.mkdir(parents=True)
+    """Copy what is served of an adapter to a directory that is not there yet.
+
+    Raises OperatorError, also when somebody else makes it at this moment.
+    """
+    with making(destination) as partial:
+        for left in partial.iterdir():
+            left.unlink()  # of a copy that was killed, perhaps of another source
         for name in COPIED:
             if (source / name).is_file():
-                _copy_file(source / name, staging / name)
-        staging.rename(destination)
-    except OSError as error:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise OperatorError(f"{error.filename or destination}: {error.strerror or error}") from error
+                _copy_file(source / name, partial / name)
 
 
 def is_adapter_copy(destination: Path, source: Path) -> bool:
@@ -41,7 +39,9 @@ def is_adapter_copy(destination: Path, source: Path) -> bool:
 
 
 def _copy_file(source: Path, destination: Path) -> None:
-    with source.open("rb") as read, destination.open("wb") as written:
-        shutil.copyfileobj(read, written, 1 << 20)
-        written.flush()
-        os.fsync(written.fileno())
+    try:
+        reading = source.open("rb")
+    except OSError as error:
+        raise OperatorError(f"{source}: {error.strerror}") from error
+    with reading, destination.open("wb") as written:
+        shutil.copyfileobj(reading, written, 1 << 20)

@@ -56,6 +56,8 @@ def _fill(
     """Write the data file, taking up what a killed process left; returns its index."""
     total = blocks[-1].end if blocks else 0
     done = _taken_up(partial, blocks, source)
+    for left in partial.iterdir() if not done else ():
+        left.unlink()  # of something else that was to have this name
     at = done[-1].end if done else 0
     _refuse_if_too_large(partial, total - at)
 

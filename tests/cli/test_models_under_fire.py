@@ -1,19 +1,23 @@
 """What becomes of `models add` and `models rm` when they are killed, raced, or meet a damaged disk?"""
 
+import json
 import os
 import random
 import resource
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import httpx
 import pytest
 from daemon_process import EXACT, PATIENT, DaemonProcess
+from goldens.adapters import adapter_config, seeded_adapter
 from goldens.seeded import seeded_checkpoint
 from typed_commands import COMMAND, llmhostd
 
+from llmhostd.loader.adapter_copy import is_adapter_copy
 from llmhostd.loader.store_index import read_index
 from llmhostd.loader.verify import verify
 from llmhostd.state.database import open_database
@@ -92,6 +96,69 @@ def test_two_adds_of_one_name_do_not_mix_and_two_of_two_names_both_succeed(
         line for line in llmhostd("--state-dir", tmp_path, "models", "list").stdout.splitlines() if "same" in line
     ]
     assert row.split()[1] == winner
+
+
+def test_two_adds_of_one_adapter_name_do_not_mix(tmp_path: Path, tiny_models_dir: Path) -> None:
+    config = json.loads((tiny_models_dir / "tiny-llama" / "config.json").read_text())
+    poets = [seeded_adapter(tmp_path / f"poet{seed}", config, seed, config=adapter_config()) for seed in (1, 2)]
+    assert llmhostd("--state-dir", tmp_path, "models", "add", tiny_models_dir / "tiny-llama").returncode == 0
+    for name in ("first", "second", "third"):
+        add = ("--state-dir", tmp_path, "models", "add", "--name", name, "--base", "tiny-llama")
+        both = [begun(*add, poet) for poet in poets]
+        ended = [told(one) for one in both]
+        assert sorted(status for status, _ in ended) == [0, 1], ended
+        said = next(line for status, line in ended if status)
+        assert "is being made by another process" in said or "exists" in said
+        assert said.count("\n") == 0
+        winner = poets[[status for status, _ in ended].index(0)]
+        assert is_adapter_copy(tmp_path / "models" / name, winner)
+        assert llmhostd("--state-dir", tmp_path, "models", "verify", name).stdout == f"{name} is whole\n"
+
+
+def test_two_processes_never_make_the_copy_of_an_adapter_together(tmp_path: Path, tiny_models_dir: Path) -> None:
+    """The narrow part of adding, by many at once: one copies, and what comes out is one adapter's, whole."""
+    config = json.loads((tiny_models_dir / "tiny-llama" / "config.json").read_text())
+    poets = [seeded_adapter(tmp_path / f"poet{seed}", config, seed, config=adapter_config()) for seed in range(4)]
+    code = (
+        "import sys; from pathlib import Path; from llmhostd.loader.adapter_copy import copy_adapter\n"
+        "from llmhostd.domain.errors import OperatorError\n"
+        "source, made = map(Path, sys.argv[1:]); done = 0\n"
+        "sys.stdin.readline()\n"
+        "for turn in range(60):\n"
+        "    try: copy_adapter(source, made / str(turn)); done += 1\n"
+        "    except OperatorError: pass\n"
+        "print(done)"
+    )
+    made = tmp_path / "made"
+    command = [sys.executable, "-c", code]
+    copying = [
+        subprocess.Popen([*command, str(poet), str(made)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for poet in poets
+    ]
+    for one in copying:
+        assert one.stdin is not None
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    assert sum(int(one.communicate(timeout=60)[0]) for one in copying) == 60
+    assert sorted(int(one.name) for one in made.iterdir()) == list(range(60))
+    for one in made.iterdir():
+        assert any(is_adapter_copy(one, poet) for poet in poets)
+
+
+def test_what_a_killed_copy_left_does_not_get_into_the_next(tmp_path: Path, tiny_models_dir: Path) -> None:
+    config = json.loads((tiny_models_dir / "tiny-llama" / "config.json").read_text())
+    poet = seeded_adapter(tmp_path / "poet", config, 1, config=adapter_config())
+    for name in ("store", "adapter"):
+        left = tmp_path / "models" / f".{name}.partial"
+        left.mkdir(parents=True)
+        for file in ("adapter_config.json", "chat_template.jinja", "remote.json"):
+            (left / file).write_text("{}")
+    add = ("--state-dir", tmp_path, "models", "add")
+    assert llmhostd(*add, tiny_models_dir / "tiny-llama", "--name", "store").returncode == 0
+    assert llmhostd(*add, poet, "--name", "adapter", "--base", "store").returncode == 0
+    assert is_adapter_copy(tmp_path / "models" / "adapter", poet)
+    names = {one.name for one in (tmp_path / "models" / "store").iterdir()}
+    assert not names & {"adapter_config.json", "remote.json"}
 
 
 def test_a_full_disk_is_one_line_and_changes_nothing(tmp_path: Path, source: Path) -> None:
