@@ -123,7 +123,7 @@ def test_two_processes_never_make_the_copy_of_an_adapter_together(tmp_path: Path
         "import sys; from pathlib import Path; from llmhostd.loader.adapter_copy import copy_adapter\n"
         "from llmhostd.domain.errors import OperatorError\n"
         "source, made = map(Path, sys.argv[1:]); done = 0\n"
-        "sys.stdin.readline()\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
         "for turn in range(60):\n"
         "    try: copy_adapter(source, made / str(turn)); done += 1\n"
         "    except OperatorError: pass\n"
@@ -135,6 +135,9 @@ def test_two_processes_never_make_the_copy_of_an_adapter_together(tmp_path: Path
         subprocess.Popen([*command, str(poet), str(made)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for poet in poets
     ]
+    for one in copying:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "ready\n"
     for one in copying:
         assert one.stdin is not None
         one.stdin.write("go\n")
