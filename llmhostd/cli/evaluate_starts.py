@@ -11,32 +11,62 @@ from rich.table import Table
 
 from llmhostd.cli.root import example
 from llmhostd.cli.terminal import console, plain_table
+from llmhostd.evaluation.section_serving import ServingRow, compare_systems, serving_loads
 from llmhostd.evaluation.section_startup import StartRow, compare, loads
-from llmhostd.simulator.start_run import Scheduler
+from llmhostd.simulator.start_load import models_of
+from llmhostd.simulator.start_run import SYSTEMS, Scheduler
 
 _OTHERS = (Scheduler.SERVERLESS, Scheduler.SHEPHERD)
 
 
-@click.command("evaluate-starts", epilog=example("evaluate-starts", "evaluate-starts --seeds 20 --burstiness 8 --json"))
+@click.command(
+    "evaluate-starts",
+    epilog=example("evaluate-starts", "evaluate-starts --systems", "evaluate-starts --seeds 20 --json"),
+)
 @click.option("--seeds", type=click.IntRange(min=1), default=10, show_default=True, help="Loads of each kind.")
 @click.option("--burstiness", type=click.FloatRange(min=0), default=1.0, show_default=True, help="Coefficient of "
               "variation of each model's requests per minute.")  # fmt: skip
+@click.option("--systems", is_flag=True, help="Whole systems instead, beside others that download and load (§7.4).")
 @click.option("--processes", type=click.IntRange(min=1), help="Simulations at once.  [default: as there are cores]")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def evaluate_starts(seeds: int, burstiness: float, processes: int | None, as_json: bool) -> None:
+def evaluate_starts(seeds: int, burstiness: float, systems: bool, processes: int | None, as_json: bool) -> None:
     """Repeat ServerlessLLM's comparison of start-up latencies beside what was published.
 
     Four servers of four GPUs; random placement, preemption and live migration. Ratios are of the 99th percentile.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes or len(os.sched_getaffinity(0)), mp_context=context) as pool:
+        if systems:
+            serving = list(pool.map(partial(compare_systems, seeds=seeds), serving_loads(burstiness)))
+            _show(serving, serving_table(serving), "mean start-up latency (300 s if given up)", as_json=as_json)
+            return
         rows = list(pool.map(partial(compare, seeds=seeds), loads(burstiness)))
+    _show(rows, start_table(rows), "ratios: P99 start-up latency, pauses added, over serverlessllm's", as_json=as_json)
+
+
+def _show(rows: object, table: Table, what: str, *, as_json: bool) -> None:
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2))
+        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
         return
     out = console()
-    out.print(start_table(rows))
-    out.print("[dim]ratios: P99 start-up latency, pauses added, over serverlessllm's; in brackets the paper's[/]")
+    out.print(table)
+    out.print(f"[dim]{what}; in brackets the paper's[/]")
+
+
+def serving_table(rows: list[ServingRow]) -> Table:
+    """One row per point of a figure."""
+    table = plain_table("FIGURE", "MODELS", "DATASET", "REQ/S", "GPUS", *(name.upper() for name in SYSTEMS), "IN TIME",
+                        "DOWNLOADS")  # fmt: skip
+    for one in rows:
+        load, paper = one.asked.load, one.published_s
+        table.add_row(
+            one.asked.figure, f"{len(models_of(load))} {load.size}", load.dataset, f"{load.rate:g}",
+            f"{4 * one.asked.gpus}",
+            *(f"{one.mean_s[name]:.1f} s{f' ({paper[name]:g} s)' if name in paper else ''}" for name in SYSTEMS),
+            " / ".join(f"{one.in_time[name]:.0%}" for name in SYSTEMS),
+            " / ".join(f"{one.downloads[name]:.0%}" for name in SYSTEMS),
+        )  # fmt: skip
+    return table
 
 
 def start_table(rows: list[StartRow]) -> Table:

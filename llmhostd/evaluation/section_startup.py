@@ -8,7 +8,7 @@ import msgspec
 
 from llmhostd.domain.words import Word
 from llmhostd.simulator.start_load import Dataset, StartLoad
-from llmhostd.simulator.start_run import Scheduler, StartOutcome, run_starts
+from llmhostd.simulator.start_run import SCHEDULERS, Scheduler, StartOutcome, run_starts
 
 RATES = (0.2, 0.8, 1.4)
 OTHER_SIZES = (("opt-13b", 0.5), ("opt-30b", 0.15))
@@ -69,7 +69,7 @@ def compare(load: StartLoad, seeds: int) -> StartRow:
     """Play one load under every scheduler, with several seeds."""
     ran = {
         scheduler: [run_starts(msgspec.structs.replace(load, seed=seed), scheduler) for seed in range(seeds)]
-        for scheduler in Scheduler
+        for scheduler in SCHEDULERS
     }
     best = ran[Scheduler.SERVERLESSLLM]
     return StartRow(

@@ -1,13 +1,15 @@
 """What does a cluster hold that starts models, and how does a decision see it? (ServerlessLLM §7.1, test bed ii.)
 
-Servers with GPUs, host memory for checkpoints (least recently used) and a disk each.
+Servers with GPUs, host memory and a disk for checkpoints (least recently used) each, and a storage server behind a
+network.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from llmhostd.domain.start import TierBytes
+from llmhostd.domain.start import StorageTier, TierBytes
 from llmhostd.domain.words import Word
 from llmhostd.migration.start_choice import Model, Running, Server
 from llmhostd.simulator.start_load import Asked
@@ -24,6 +26,12 @@ class Bed(Word):
     """Pinned memory to a GPU over PCIe 4.0 (ours)."""
     disk_bytes_per_s: float = 5e9
     """One PCIe 4.0 NVMe (ours)."""
+    network_bytes_per_s: float = 1.25e9
+    """From the storage server: 10 Gbps, as if every download had them to itself (§7.4)."""
+    safetensors_bytes_per_s: float = 4e9
+    """What others make of the same disk: with 10 Gbps they start OPT-6.7B in 12.1 s, with 100 in 3.8 s (§7.4)."""
+    ssd_bytes: int = 0
+    """Checkpoints that fit on a server's disk; 0: all do."""
     noise: float = 0.05
     """Deviation of the logarithm of a load's time (ours)."""
     resume_token_share: float = 0.1
@@ -74,6 +82,14 @@ class Job:
         return (self.ready_s or 0.0) - self.asked.arrived_s + self.paused_s
 
 
+class Idle(NamedTuple):
+    """A loaded instance that computes nothing."""
+
+    model: Model
+    until_s: float
+    """When it is unloaded, if nobody has taken it."""
+
+
 @dataclass(slots=True)
 class Host:
     """One server of the cluster."""
@@ -81,12 +97,16 @@ class Host:
     id: int
     gpus: int
     pool_bytes: int
+    ssd_bytes: int = 0
+    """0: its disk has every checkpoint."""
     io_free_s: float = 0.0
     """When the loads that were ordered are over."""
     taken_gpus: int = 0
     """Computed on, loaded for somebody, or waited for by somebody: more than there are while others leave."""
-    idle: list[Model] = field(default_factory=list)
+    idle: list[Idle] = field(default_factory=list)
     """Loaded instances that compute nothing, least recently used first."""
+    ssd: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    """The same of the checkpoints on its disk, where not all fit."""
     pool: OrderedDict[str, int] = field(default_factory=OrderedDict)
     """Bytes of the checkpoints in host memory, least recently used first."""
 
@@ -98,30 +118,44 @@ class Host:
     def take(self, model: Model) -> bool:
         """Take GPUs for an instance; idle ones give way. Whether one of that model was there."""
         self.taken_gpus += model.gpus
-        if model in self.idle:
-            self.idle.remove(model)
+        found = next((each for each in self.idle if each.model == model), None)
+        if found is not None:
+            self.idle.remove(found)
             return True
         self.make_way()
         return False
 
+    def expire(self, now: float) -> None:
+        """Unload what was idle for long enough."""
+        self.idle = [each for each in self.idle if each.until_s > now]
+
+    def tier(self, model: Model) -> StorageTier:
+        """Where a checkpoint is nearest."""
+        if model.name in self.pool:
+            return StorageTier.MEMORY
+        return StorageTier.DISK if not self.ssd_bytes or model.name in self.ssd else StorageTier.REMOTE
+
     def make_way(self) -> None:
         """Let idle instances go whose GPUs are taken."""
-        while self.idle and sum(each.gpus for each in self.idle) > max(self.free_gpus, 0):
+        while self.idle and sum(each.model.gpus for each in self.idle) > max(self.free_gpus, 0):
             self.idle.pop(0)
 
-    def give_back(self, model: Model, *, idle: bool) -> None:
-        """Free the GPUs of an instance, which stays there until somebody needs them, or is gone."""
+    def give_back(self, model: Model, *, idle: bool, until_s: float = float("inf")) -> None:
+        """Free the GPUs of an instance, which stays there until then, or somebody needs them, or is gone."""
         self.taken_gpus -= model.gpus
         if idle:
-            self.idle.append(model)
+            self.idle.append(Idle(model, until_s))
             self.make_way()
 
     def bring_in(self, model: Model) -> None:
-        """Have a checkpoint in host memory; the least recently used leave."""
-        self.pool[model.name] = model.weight_bytes
-        self.pool.move_to_end(model.name)
-        while sum(self.pool.values()) > self.pool_bytes and len(self.pool) > 1:
-            self.pool.popitem(last=False)
+        """Have a checkpoint in host memory and on the disk; the least recently used leave."""
+        for place, most_bytes in ((self.pool, self.pool_bytes), (self.ssd, self.ssd_bytes)):
+            if not most_bytes:
+                continue
+            place[model.name] = model.weight_bytes
+            place.move_to_end(model.name)
+            while sum(place.values()) > most_bytes and len(place) > 1:
+                place.popitem(last=False)
 
 
 class Lies(Mapping[str, TierBytes]):
@@ -133,8 +167,7 @@ class Lies(Mapping[str, TierBytes]):
         self._host, self._models = host, models
 
     def __getitem__(self, name: str) -> TierBytes:
-        size = self._models[name].weight_bytes
-        return TierBytes(memory_bytes=size) if name in self._host.pool else TierBytes(disk_bytes=size)
+        return bytes_in(self._host.tier(self._models[name]), self._models[name].weight_bytes)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._models)
@@ -143,10 +176,30 @@ class Lies(Mapping[str, TierBytes]):
         return len(self._models)
 
 
+def bytes_in(tier: StorageTier, size: int) -> TierBytes:
+    """So many bytes in one tier."""
+    match tier:
+        case StorageTier.MEMORY:
+            return TierBytes(memory_bytes=size)
+        case StorageTier.DISK:
+            return TierBytes(disk_bytes=size)
+    return TierBytes(remote_bytes=size)
+
+
+def hosts_of(bed: Bed, models: Sequence[Model]) -> list[Host]:
+    """The cluster's servers; their disks are filled with the models in turn, as far as they hold them (§7.1)."""
+    hosts = [Host(n, bed.gpus, bed.pool_bytes, bed.ssd_bytes) for n in range(bed.servers)]
+    for n in range(len(models) * bed.servers if bed.ssd_bytes else 0):
+        model, host = models[n % len(models)], hosts[(n + n // len(models)) % bed.servers]
+        if sum(host.ssd.values()) + model.weight_bytes <= bed.ssd_bytes:
+            host.ssd[model.name] = model.weight_bytes
+    return hosts
+
+
 def seen(host: Host, models: Mapping[str, Model], jobs: Sequence[Job], now: float) -> Server:
     """A server as a decision sees it. `jobs`: those that compute there and do not move yet."""
     idle: dict[str, int] = {}
     for each in host.idle:
-        idle[each.name] = idle.get(each.name, 0) + 1
+        idle[each.model.name] = idle.get(each.model.name, 0) + 1
     running = [Running(one.id, one.asked.model, one.asked.prompt_tokens + one.tokens_at(now)) for one in jobs]
     return Server(host.id, host.free_gpus, max(host.io_free_s - now, 0.0), Lies(host, models), idle, running)

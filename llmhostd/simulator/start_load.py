@@ -79,13 +79,15 @@ class StartLoad(Word):
     intervals that it does not tell); 0: as many in every minute, on average."""
     zipf: float = 1.0
     """Popularity of the n-th model: n to the power of minus this."""
+    models: int = 0
+    """How many are hosted; 0: as many of this size as in the paper."""
     seed: int = 0
 
 
 def models_of(load: StartLoad) -> list[Model]:
     """The models that are hosted."""
     size = SIZES[load.size]
-    return [Model(f"{load.size}-{n}", size.gpus, size.weight_bytes) for n in range(size.copies)]
+    return [Model(f"{load.size}-{n}", size.gpus, size.weight_bytes) for n in range(load.models or size.copies)]
 
 
 def asked_of(load: StartLoad) -> list[Asked]:

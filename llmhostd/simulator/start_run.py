@@ -1,7 +1,9 @@
-"""How long do callers wait for models to start when GPUs are contended? (ServerlessLLM §7.3.)
+"""How long do callers wait for models to start when GPUs are contended? (ServerlessLLM §7.3, §7.4.)
 
-Three policies decide the same events: `serverless` takes any GPU that nobody computes on, `shepherd*` the one where the
+Policies decide the same events: `serverless` takes any GPU that nobody computes on, `shepherd*` the one where the
 model starts soonest, stopping somebody if need be, and `serverlessllm` lets those go on elsewhere as their tokens.
+`ray serve` takes an idle instance or any GPU, downloads and loads one after the other with another loader, keeps
+idle instances for as long as that took, and keeps no checkpoints, or (`with cache`) those that fit on the disk.
 Estimates are made by `checkpoints.tiers` and learn from every load, as in the daemon.
 """
 
@@ -12,10 +14,12 @@ from functools import partial
 from heapq import heappop, heappush
 from math import exp
 
+import msgspec
+
 from llmhostd.checkpoints.tiers import StartPolicy, StartRates
 from llmhostd.domain.ids import HardwareKey, ModelName, NodeId, ShapeKey
 from llmhostd.domain.model import WeightFormat
-from llmhostd.domain.start import StartSeen, TierBytes
+from llmhostd.domain.start import StartSeen, StorageTier
 from llmhostd.domain.words import Word
 from llmhostd.migration.cost import ResumeCost
 from llmhostd.migration.start_choice import (
@@ -28,7 +32,7 @@ from llmhostd.migration.start_choice import (
     soonest_by_stopping,
 )
 from llmhostd.simulator.chance import Chance, Purpose
-from llmhostd.simulator.start_cluster import Bed, Host, Job, seen
+from llmhostd.simulator.start_cluster import Bed, Host, Job, bytes_in, hosts_of, seen
 from llmhostd.simulator.start_load import SIZES, StartLoad, asked_of, models_of
 
 
@@ -38,6 +42,15 @@ class Scheduler(StrEnum):
     SERVERLESS = "serverless"
     SHEPHERD = "shepherd*"
     SERVERLESSLLM = "serverlessllm"
+    RAY = "ray serve"
+    RAY_CACHE = "ray serve with cache"
+
+
+SCHEDULERS = (Scheduler.SERVERLESS, Scheduler.SHEPHERD, Scheduler.SERVERLESSLLM)
+"""Those of one system that differ in where a model starts (§7.3)."""
+SYSTEMS = (Scheduler.RAY, Scheduler.RAY_CACHE, Scheduler.SERVERLESSLLM)
+"""Whole systems (§7.4)."""
+OTHER_SYSTEMS = (Scheduler.RAY, Scheduler.RAY_CACHE)
 
 
 class StartOutcome(Word):
@@ -51,8 +64,15 @@ class StartOutcome(Word):
     loads: int
     from_disk: int
     """Loads whose checkpoint was not in host memory."""
+    downloads: int
+    """Of them, those whose checkpoint was not on the disk either."""
     estimate_errors: tuple[float, ...]
     """Of every load: how far its estimate was off, as a part of the truth."""
+
+    @property
+    def mean_s(self) -> float:
+        """Mean start-up latency."""
+        return sum(self.latencies_s) / max(len(self.latencies_s), 1)
 
     def percentile_s(self, part: float) -> float:
         """Start-up latency that a part 0-1 of the requests did not exceed."""
@@ -73,7 +93,9 @@ class StartCluster:
     def __init__(self, load: StartLoad, scheduler: Scheduler, bed: Bed) -> None:
         self._bed, self._scheduler, self._load = bed, scheduler, load
         self._models = {one.name: one for one in models_of(load)}
-        self._hosts = [Host(n, bed.gpus, bed.pool_bytes) for n in range(bed.servers)]
+        if scheduler in OTHER_SYSTEMS:
+            bed = msgspec.structs.replace(bed, pool_bytes=0, ssd_bytes=bed.ssd_bytes if _caches(scheduler) else 1)
+        self._hosts = hosts_of(bed, models_of(load))
         self._rates = StartRates(StartPolicy())
         self._token_s = SIZES[load.size].token_s
         self._resume = ResumeCost(bed.resume_token_share * self._token_s, bed.resume_b_s)
@@ -107,7 +129,7 @@ class StartCluster:
         broken = []
         for host in self._hosts:
             computing = sum(one.asked.model.gpus for one in self._jobs.values() if one.server == host.id)
-            idle = sum(each.gpus for each in host.idle)
+            idle = sum(each.model.gpus for each in host.idle)
             if computing + idle > host.gpus:
                 broken.append(f"server {host.id} computes on {computing} GPUs and keeps {idle}, of {host.gpus}")
             if sum(host.pool.values()) > max(host.pool_bytes, *host.pool.values(), 0):
@@ -124,6 +146,7 @@ class StartCluster:
             preemptions=self._counts["preemptions"],
             loads=self._counts["loads"],
             from_disk=self._counts["from_disk"],
+            downloads=self._counts["downloads"],
             estimate_errors=tuple(self._errors),
         )
 
@@ -151,10 +174,14 @@ class StartCluster:
 
     def _way(self, job: Job, now: float) -> Callable[[float], None] | None:
         """How to start a job now; None: it must wait. Who was stopped stops nobody."""
+        for host in self._hosts:
+            host.expire(now)
         servers = [self._seen(host, now, may_move=job.stopped_s is None) for host in self._hosts]
         model, way, stopped = job.asked.model, None, list[Running]()
         if self._scheduler is Scheduler.SERVERLESS:
             way = self._any(model, servers)
+        elif self._scheduler in OTHER_SYSTEMS:
+            way = self._any(model, [one for one in servers if one.idle.get(model.name)]) or self._any(model, servers)
         elif self._scheduler is Scheduler.SERVERLESSLLM:
             way = soonest(model, servers, self._rates.read_s, self._resume)
         elif (found := soonest_by_stopping(model, servers, self._rates.read_s)) is not None:
@@ -193,23 +220,39 @@ class StartCluster:
         if loaded:
             self._later(now, then)
             return
-        near = model.name in host.pool
-        pace = self._bed.memory_bytes_per_s if near else self._bed.disk_bytes_per_s
-        takes_s = model.weight_bytes / pace * exp(self._bed.noise * self._noise.normal())
-        host.io_free_s = max(now, host.io_free_s) + takes_s
-        host.bring_in(model)
+        tier = host.tier(model)
+        takes_s = self._takes_s(model, tier) * exp(self._bed.noise * self._noise.normal())
+        # Others' downloads are taken to have the network to themselves (§7.4).
+        begins_s = now if self._scheduler in OTHER_SYSTEMS else max(now, host.io_free_s)
+        host.io_free_s = over_s = begins_s + takes_s
+        if self._scheduler is not Scheduler.RAY:  # it keeps nothing
+            host.bring_in(model)
         self._counts["loads"] += 1
-        self._counts["from_disk"] += not near
+        self._counts["from_disk"] += tier is not StorageTier.MEMORY
+        self._counts["downloads"] += tier is StorageTier.REMOTE
 
         def ended(at_s: float) -> None:
-            self._learn(host, model, near=near, took_s=takes_s)
+            self._learn(host, model, tier, takes_s)
             then(at_s)
 
-        self._later(host.io_free_s, ended)
+        self._later(over_s, ended)
 
-    def _learn(self, host: Host, model: Model, *, near: bool, took_s: float) -> None:
+    def _takes_s(self, model: Model, tier: StorageTier) -> float:
+        """Time of one load without noise: by the slowest tier in a pipeline, or one after the other by others."""
+        bed, size = self._bed, model.weight_bytes
+        if self._scheduler in OTHER_SYSTEMS:
+            fetch_s = size / bed.network_bytes_per_s if tier is StorageTier.REMOTE else 0.0
+            return fetch_s + size / bed.safetensors_bytes_per_s
+        paces = {
+            StorageTier.MEMORY: bed.memory_bytes_per_s,
+            StorageTier.DISK: bed.disk_bytes_per_s,
+            StorageTier.REMOTE: bed.network_bytes_per_s,
+        }
+        return size / paces[tier]
+
+    def _learn(self, host: Host, model: Model, tier: StorageTier, took_s: float) -> None:
         size = model.weight_bytes
-        lay = TierBytes(memory_bytes=size) if near else TierBytes(disk_bytes=size)
+        lay = bytes_in(tier, size)
         self._rates.learn(
             StartSeen(
                 model=ModelName(model.name), node_id=NodeId(str(host.id)), hardware_key=HardwareKey("server"),
@@ -248,7 +291,12 @@ class StartCluster:
     def _vacate(self, job: Job, now: float, *, idle: bool) -> None:
         """Leave a server; whoever waits for that goes on."""
         host, waiting = self._hosts[job.server], job.leaves_for
-        host.give_back(job.asked.model, idle=idle)
+        kept_s = float("inf")
+        if self._scheduler in OTHER_SYSTEMS:
+            kept_s = self._takes_s(
+                job.asked.model, StorageTier.DISK if _caches(self._scheduler) else StorageTier.REMOTE
+            )
+        host.give_back(job.asked.model, idle=idle, until_s=now + kept_s)
         job.leaves_for = None
         if waiting is not None:
             waiting.waits_for -= 1
@@ -293,3 +341,7 @@ class StartCluster:
         job.server = source
         self._vacate(job, now, idle=False)
         job.server = to.id
+
+
+def _caches(scheduler: Scheduler) -> bool:
+    return scheduler is Scheduler.RAY_CACHE

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmhostd.evaluation.section_serving import ServingLoad, compare_systems
 from llmhostd.evaluation.section_startup import compare
 from llmhostd.simulator.start_cluster import Bed
 from llmhostd.simulator.start_load import Dataset, StartLoad, asked_of
-from llmhostd.simulator.start_run import Scheduler, StartCluster, run_starts
+from llmhostd.simulator.start_run import OTHER_SYSTEMS, SYSTEMS, Scheduler, StartCluster, run_starts
 
 SHORT = StartLoad(rate=1.4, duration_s=120.0)
 LOADS = st.builds(
@@ -23,9 +24,11 @@ LOADS = st.builds(
 
 
 @settings(max_examples=25, deadline=None)
-@given(LOADS, st.sampled_from(list(Scheduler)))
-def test_everybody_is_answered_once_and_no_gpu_computes_twice(load: StartLoad, scheduler: Scheduler) -> None:
-    cluster = StartCluster(load, scheduler, Bed(servers=3, gpus=4))
+@given(LOADS, st.sampled_from(list(Scheduler)), st.sampled_from([0, 100_000_000_000]))
+def test_everybody_is_answered_once_and_no_gpu_computes_twice(
+    load: StartLoad, scheduler: Scheduler, ssd_bytes: int
+) -> None:
+    cluster = StartCluster(load, scheduler, Bed(servers=3, gpus=4, ssd_bytes=ssd_bytes))
     while cluster.step():
         assert not cluster.violations()
     outcome = cluster.outcome()
@@ -33,6 +36,9 @@ def test_everybody_is_answered_once_and_no_gpu_computes_twice(load: StartLoad, s
     assert all(0.0 <= each <= 300.0 for each in outcome.latencies_s)
     assert scheduler is Scheduler.SERVERLESSLLM or not outcome.migrations
     assert scheduler is Scheduler.SHEPHERD or not outcome.preemptions
+    assert outcome.downloads <= outcome.from_disk <= outcome.loads
+    assert ssd_bytes or scheduler in OTHER_SYSTEMS or not outcome.downloads
+    assert scheduler is not Scheduler.RAY or outcome.downloads == outcome.loads
 
 
 @pytest.mark.parametrize("scheduler", Scheduler)
@@ -66,3 +72,17 @@ def test_estimates_and_migration_pay_in_the_shape_of_the_paper() -> None:
     assert row.ratio[Scheduler.SHEPHERD] > 1.0
     assert row.from_disk[Scheduler.SERVERLESSLLM] < 0.6 * row.from_disk[Scheduler.SERVERLESS]
     assert row.estimate_error < 0.1
+
+
+def test_a_whole_system_starts_models_faster_in_the_shape_of_the_paper() -> None:
+    """§7.4: who downloads and then loads waits ten times as long, and needs more GPUs for the same."""
+    plenty = compare_systems(ServingLoad(figure="fig. 11", load=StartLoad(rate=0.5)), seeds=2)
+    ray, cached, ours = (plenty.mean_s[one] for one in SYSTEMS)
+    assert ours < 1.0
+    assert ray > cached > 5 * ours
+    one_gpu = compare_systems(ServingLoad(figure="fig. 12a", load=StartLoad(rate=0.5), gpus=1), seeds=2)
+    assert one_gpu.mean_s[Scheduler.SERVERLESSLLM] < cached, "with a quarter of the GPUs"
+    few = compare_systems(ServingLoad(figure="fig. 12b", load=StartLoad(rate=0.5, models=4)), seeds=2)
+    assert few.downloads[Scheduler.RAY_CACHE] == 0.0
+    gaps = [row.mean_s[Scheduler.RAY_CACHE] - row.mean_s[Scheduler.SERVERLESSLLM] for row in (few, plenty)]
+    assert gaps[0] < 0.5 * gaps[1], "it is the number of models that makes the difference"
