@@ -56,6 +56,7 @@ class Catalogue:
         actions: list[HostAction] = []
         for instance in list(self._fleet.instances_of(spec.name)):
             if self._fleet.current(instance):
+                instance.closed = False  # the model was something else meanwhile
                 continue
             if may_serve(instance.shape, spec):  # only its room for adapters is another
                 self._wanted[spec.name] = None
