@@ -69,7 +69,10 @@ class LowRank:
         }
         self.parameters: list[Parameter] = [row_slots, *self._factors.values()]
         slot_of_column = np.repeat(np.arange(slots.slots, dtype=np.int32), slots.rank)[None]
-        self._mine = ops.equal(ops.unsqueeze(row_slots, ints64([1])), ops.constant(slot_of_column))
+        widest = max(len(group) for group in self._groups.values())
+        rows = ops.unsqueeze(row_slots, ints64([1]))
+        self._mine = [ops.equal(rows, ops.constant(np.tile(slot_of_column, n + 1))) for n in range(widest)]
+        """For groups of one linear layer, of two, and so on."""
         self._products: dict[tuple[int, str], ov.Node] = {}
 
     def updated(self, y: ov.Node, x: ov.Node, layer: int, name: str) -> ov.Node:
@@ -87,9 +90,9 @@ class LowRank:
     def _multiply(self, x: ov.Node, layer: int, group: tuple[str, ...]) -> None:
         """Make each token's own products `[T, R]` for every linear layer of a group."""
         a = self._factor(a_name(layer, group))
-        split = ops.split(ops.matmul(x, a, False, True), int32(-1), len(group))
-        for place, name in enumerate(group):
-            self._products[layer, name] = ops.select(self._mine, split.output(place), floats(0.0))
+        mine = ops.select(self._mine[len(group) - 1], ops.matmul(x, a, False, True), floats(0.0))
+        for place, one in enumerate(ops.split(mine, int32(-1), len(group)).outputs()):
+            self._products[layer, group[place]] = one
 
     def _factor(self, name: str) -> ov.Node:
         factor = self._factors[name]

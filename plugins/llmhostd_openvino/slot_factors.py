@@ -2,9 +2,13 @@
 
 One array per factor input of the graph; a slot is some rows of each A and some columns of each B. The engine reads them
 where they are, so that an adapter is in use as soon as it is written. What no adapter fills is 0. Scales are multiplied
-into B.
+into B. All lie in one mapping, on huge pages where the kernel has them: each token reads every one of them.
 """
 
+import contextlib
+import math
+import mmap
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +25,8 @@ from llmhostd_openvino.low_rank import a_name, b_name, factor_shapes, groups
 
 Values = npt.NDArray[Any]
 """f32, or bf16 as uint16."""
+_ALIGN_BYTES = 64
+"""A cache line."""
 
 
 class SlotFactors:
@@ -31,10 +37,8 @@ class SlotFactors:
         self._linear = linear_shapes(a)
         self._layers = a.layers
         self._modules = modules
-        stored: npt.DTypeLike = np.float32 if compute is ComputePrecision.F32 else np.uint16
-        self._arrays: dict[str, Values] = {
-            name: np.zeros(shape, stored) for name, shape in factor_shapes(slots, a, modules).items()
-        }
+        stored = np.dtype(np.float32 if compute is ComputePrecision.F32 else np.uint16)
+        self._arrays = _zeros(factor_shapes(slots, a, modules), stored)
         self._filled = np.zeros(slots.slots, bool)
         self._touched = np.zeros(slots.slots, bool)
         """Slots that may hold other than 0: fresh arrays take no memory until they are written."""
@@ -123,6 +127,21 @@ class SlotFactors:
         """View a slot's B `[outputs, rank]`."""
         begin = slot * self.slots.rank
         return self._arrays[b_name(layer, name)][:, begin : begin + self.slots.rank]
+
+
+def _zeros(shapes: Mapping[str, tuple[int, int]], stored: np.dtype[Any]) -> dict[str, Values]:
+    """Make arrays that take no memory until they are written."""
+    begins, end = {}, 0
+    for name, shape in shapes.items():
+        begins[name] = end
+        end += -(-math.prod(shape) * stored.itemsize // _ALIGN_BYTES) * _ALIGN_BYTES
+    mapped = mmap.mmap(-1, max(end, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        mapped.madvise(mmap.MADV_HUGEPAGE)
+    return {
+        name: np.frombuffer(mapped, stored, math.prod(shape), begins[name]).reshape(shape)
+        for name, shape in shapes.items()
+    }
 
 
 def factor_type(f32: bool) -> ov.Type:
