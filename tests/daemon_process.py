@@ -56,8 +56,9 @@ class DaemonProcess:
         assert self.process.stderr is not None
         self._reader = threading.Thread(target=self._read, args=(self.process.stderr,), daemon=True)
         self._reader.start()
-        assert self._ready.wait(60), self.log
-        assert self.url, self.log
+        if not self._ready.wait(60) or not self.url:
+            self.process.kill()
+            raise AssertionError(f"it does not serve: {self.log}")
         self.http = httpx.Client(base_url=self.url, timeout=60)
         return self
 
