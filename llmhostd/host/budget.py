@@ -19,7 +19,7 @@ from llmhostd.host.fleet import Fleet, NodeRecord
 from llmhostd.host.instance import Instance
 from llmhostd.memory.kv_demand import KvDemandPolicy, demand_bytes
 from llmhostd.memory.kv_watermark import WatermarkPolicy
-from llmhostd.memory.ledger import Purpose
+from llmhostd.memory.ledger import PURPOSES, Purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ class Budget:
         return sum(
             max(node.held.of(each.id, purpose) - node.promised.of(each.id, purpose), 0)
             for each in self._fleet.instances_on(node)
-            for purpose in Purpose
+            for purpose in PURPOSES
         )
 
     def grant(self, instance: Instance) -> None:
@@ -264,7 +264,7 @@ class Budget:
             min(needed, max(granted, fact)) for needed, granted, fact in zip(least, before, facts, strict=True)
         )
         instance.granted_bytes = (weights_bytes, kv_bytes)
-        for purpose, promised, granted, fact in zip(Purpose, promise, instance.granted_bytes, facts, strict=True):
+        for purpose, promised, granted, fact in zip(PURPOSES, promise, instance.granted_bytes, facts, strict=True):
             node.promised.set(instance.id, purpose, promised)
             node.held.set(instance.id, purpose, max(granted, fact))
 
