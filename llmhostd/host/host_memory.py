@@ -98,6 +98,8 @@ class HostMemory:
         """One that was asked for, whose weights are where somebody looked, and that no instance has packed."""
         if model.removed or model.asked is None or model.lies is None or model.unloadable(now):
             return False
+        if model.lies.remote_bytes:
+            return False  # they come when it is loaded
         if now - self._failed_s.get(model.spec.name, -_RETRY_S) < _RETRY_S:
             return False
         return all(one.state is not ModelState.RESIDENT for one in self._fleet.instances_of(model.spec.name))

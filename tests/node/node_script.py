@@ -141,6 +141,13 @@ class NodeScript:
             filling=bool(filling),
         )  # fmt: skip
 
+    def far(self, now, name, speed="fast"):
+        """`far a fast`: to be loaded; its weights come over a network."""
+        return msgspec.structs.replace(self.load(now, name, speed), arriving=True)
+
+    def near(self, now, name):
+        return events.WeightsNear(instance_id=InstanceId(name))
+
     def read(self, now, name, how_much):
         """`read a more`, `read a all`: weights came."""
         return events.WeightsRead(instance_id=InstanceId(name), all_read=how_much == "all")
