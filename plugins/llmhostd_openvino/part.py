@@ -5,6 +5,7 @@ caches and adapters stay where they are.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from threading import Lock
 from typing import Any
 
@@ -172,8 +173,11 @@ class Part:
             self._request.set_input_tensor(self._ports[name], tensor)
 
     def _inputs(self, it: Iteration) -> list[tuple[str, npt.NDArray[Any]]]:
-        begins = it.subsequence_begins
-        longest = (it.past_lens + begins[1:] - begins[:-1]).max()
+        # As Python's own numbers: numpy's functions have left the caches while the engine computed.
+        begins = it.subsequence_begins.tolist()
+        longest = max(
+            past + end - begin for past, (begin, end) in zip(it.past_lens.tolist(), pairwise(begins), strict=True)
+        )
         inputs: list[tuple[str, npt.NDArray[Any]]] = [
             (POSITIONS, it.positions),
             ("past_lens", it.past_lens),
