@@ -1,5 +1,7 @@
 """How fast is the engine beside others on the same cores and weights?
 
+Ours computes on a store, as `models add` makes it, in a process that is started as a worker is; peers are started
+plainly.
 Rows whose contender is not at hand say so. What may be given:
 
 - LLMHOSTD_PEER_PYTHON: an interpreter with openvino-genai, or torch and transformers, or both;
@@ -19,11 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from box import CACHE, checkpoints
+from box import CACHE, checkpoints, store
 from stateful_ir import write_stateful_ir
 
 from llmhostd.checkpoints.tensors import EMBEDDING
 from llmhostd.domain.model import ComputePrecision, KvPrecision, WeightFormat
+from llmhostd.engines.huge_pages import with_huge_pages
 from llmhostd.loader.convert import convert
 from llmhostd.loader.safetensors import describe
 
@@ -38,15 +41,16 @@ LLAMA_GGUF = os.environ.get("LLMHOSTD_LLAMA_GGUF", "")
 
 
 class Contender(NamedTuple):
-    """A name and the command that measures it once."""
+    """A name, and the command that measures it once in an environment."""
 
     name: str
     command: list[str]
+    environment: dict[str, str]
 
 
 def ours(checkpoint: Path, compute: str, kv: str) -> Contender:
     command = [sys.executable, str(HERE / "contender_ours.py"), str(checkpoint), compute, kv, THREADS]
-    return Contender(f"llmhostd {compute} kv {kv}", command)
+    return Contender(f"llmhostd {compute} kv {kv}", command, with_huge_pages(os.environ))
 
 
 def has(module: str) -> bool:
@@ -64,12 +68,12 @@ def peers(checkpoint: Path, ir: Path) -> list[Contender]:
         write_ir(checkpoint, ir)
         for kv in ("u8", "bf16"):
             command = [PEER, str(HERE / "contender_genai.py"), str(ir), "bf16", kv, THREADS]
-            found.append(Contender(f"openvino-genai bf16 kv {kv}", command))
+            found.append(Contender(f"openvino-genai bf16 kv {kv}", command, dict(os.environ)))
     else:
         print("no row for openvino-genai: LLMHOSTD_PEER_PYTHON names no interpreter that imports openvino_genai")
     if has("torch, transformers"):
         command = [PEER, str(HERE / "contender_transformers.py"), str(checkpoint), "bf16", THREADS]
-        found.append(Contender("transformers bf16", command))
+        found.append(Contender("transformers bf16", command, dict(os.environ)))
     else:
         print("no row for transformers: LLMHOSTD_PEER_PYTHON names no interpreter that imports torch and transformers")
     return found
@@ -87,7 +91,7 @@ def alternate(contenders: list[Contender]) -> dict[str, dict[str, float]]:
     seen: dict[str, list[dict[str, float]]] = {one.name: [] for one in contenders}
     for _ in range(ROUNDS):
         for one in contenders:
-            done = subprocess.run(one.command, capture_output=True, text=True, check=False)
+            done = subprocess.run(one.command, env=one.environment, capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{one.name}: {done.stderr[-2000:]}"
             seen[one.name].append(json.loads(done.stdout.splitlines()[-1]))
     return {
@@ -125,7 +129,7 @@ def read_gb_per_s() -> float:
 def test_bf16(capsys: pytest.CaptureFixture[str]) -> None:
     (checkpoint,) = checkpoints(1)
     with capsys.disabled():
-        contenders = [ours(checkpoint, "bf16", "u8"), ours(checkpoint, "bf16", "bf16")]
+        contenders = [ours(store(), "bf16", kv) for kv in ("u8", "bf16")]
         contenders += peers(checkpoint, CACHE / "stateful-ir")
         before = read_gb_per_s()
         results = alternate(contenders)
@@ -144,17 +148,16 @@ def test_bf16(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_quantised(capsys: pytest.CaptureFixture[str]) -> None:
     (plain,) = checkpoints(1)
-    contenders = [ours(plain, "bf16", "u8")]
+    contenders = [ours(store(), "bf16", "u8")]
     for kind in (WeightFormat.INT8, WeightFormat.INT4):
         small = CACHE / f"156m-{kind}"
         if not small.exists():
             convert(plain, small, kind)
         for compute in ("f32", "bf16"):
-            command = ours(small, compute, "u8").command
-            contenders.append(Contender(f"llmhostd {kind} {compute} kv u8", command))
+            contenders.append(ours(small, compute, "u8")._replace(name=f"llmhostd {kind} {compute} kv u8"))
     with capsys.disabled():
         if LLAMA and LLAMA_GGUF:
-            contenders.append(Contender("llama.cpp q8_0", llama_command()))
+            contenders.append(Contender("llama.cpp q8_0", llama_command(), dict(os.environ)))
         else:
             print("\nno row for llama.cpp: set LLMHOSTD_LLAMA_BATCHED_BENCH and LLMHOSTD_LLAMA_GGUF")
         table(alternate(contenders), contenders[1].name)
