@@ -88,9 +88,12 @@ def test_what_the_cpu_cannot_serve_in_time_goes_to_the_gpu(tmp_path: Path, tiny_
     with open_database(tmp_path) as db:
         ProfileTable(db).put(slow_profile(shape, key))
     with daemon, Decided(daemon) as decided:
+        # A daemon is ready with its first node, which is the one that stands in.
+        until(lambda: all(one["up"] for one in daemon.http.get("/api/v1/nodes").json()))
         by_cpu = complete(daemon, SHORT, 12)
         by_gpu = complete(daemon, LONG, 30)
-        until(lambda: decided.places() == [["cpu0"], ["gpu0"]])
+        assert complete(daemon, SHORT, 12) == by_cpu
+        until(lambda: decided.places() == [["cpu0"], ["gpu0"], ["cpu0"]])
         assert by_gpu == checked(checkpoint, LONG, 30)
         assert by_cpu != checked(checkpoint, SHORT, 12), "a CPU node computes the model"
         nodes = {one["id"]: one for one in daemon.http.get("/api/v1/nodes").json()}

@@ -6,10 +6,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from box import NODE, Box, load_frame, running_box, start_frame, submit_frame
+from box import NODE, SHAPE, Box, load_frame, running_box, start_frame, submit_frame
 from drive import alone
 from reference_engine import ReferenceInstance, write_checkpoint
 
+from llmhostd.compute.profile_grid import DecodePoint, PrefillPoint, grid_for
 from llmhostd.domain.commands import CancelRequest, RestInstance, UnloadInstance
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.ids import InstanceId, RequestId
@@ -62,7 +63,10 @@ def test_two_models_answer_and_an_unmeasured_one_is_measured_first(tmp_path: Pat
             await box.until(lambda: len(measured_b()) >= 3)
             coarse, fine, complete = (one.profile for one in measured_b())
             assert len(coarse.prefill) < len(fine.prefill) == len(complete.prefill)
-            assert complete.decode
+            points = [PrefillPoint(chunk_tokens=p.chunk_tokens, past_tokens=p.past_tokens) for p in complete.prefill]
+            points += [DecodePoint(batch=p.batch, context_tokens=p.context_tokens) for p in complete.decode]
+            assert sorted(map(str, points)) == sorted(map(str, grid_for(SHAPE).points)), "timed or filled in"
+            assert complete.dense
             assert complete.checks
             assert complete.interpolation_error is not None
             assert complete.first_run_s >= 0
