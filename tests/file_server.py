@@ -31,6 +31,8 @@ class FileServer:
     ranges: bool = True
     down_after: int | None = None
     """After so many bytes in all, every connection breaks at once."""
+    stuck_after: int | None = None
+    """After so many bytes in all, nothing more comes until this is None, or for a minute."""
     bytes_per_s: float = float("inf")
     """Of all connections together."""
     etag: str = '"1"'
@@ -47,6 +49,11 @@ class FileServer:
     lock: threading.Lock = field(default_factory=threading.Lock)
     free_s: float = 0.0
     """When what was sent is through."""
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing comes now."""
+        return self.stuck_after is not None and self.sent_bytes > self.stuck_after
 
     def data_ranges(self) -> list[str]:
         """The ranges of the data file that were asked for, but for the first byte alone."""
@@ -127,6 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
                 if down:
                     raise ConnectionAbortedError
                 time.sleep(max(due_s - time.monotonic(), 0.0))
+                while files.stuck and time.monotonic() < now + 60.0:
+                    time.sleep(0.01)
             self.wfile.write(piece)
 
 

@@ -101,6 +101,11 @@ class WeightsFetched(Message):
     near: bool
     """It is its turn to be built as soon as nothing else is; the rest comes meanwhile, or nothing more does."""
 
+    @property
+    def all_here(self) -> bool:
+        """Whether nothing is to come any more."""
+        return self.here_bytes >= self.total_bytes
+
 
 class ProfileProgressed(Message):
     """A measurement is under way."""

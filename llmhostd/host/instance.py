@@ -110,8 +110,9 @@ class Instance:
     @property
     def fetched_for_nobody(self) -> bool:
         """Whether its weights are still coming over a network and nobody waits for them: that can be stopped."""
-        far = self.state is ModelState.LOADING and self.start is not None and self.start.far
-        return far and not self.load.requests and not self.arriving
+        start = self.start if self.state is ModelState.LOADING else None
+        coming = start is not None and (start.far or (start.fetched is not None and not start.fetched.all_here))
+        return coming and not self.load.requests and not self.arriving
 
     @property
     def batch(self) -> int:

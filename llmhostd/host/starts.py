@@ -108,7 +108,9 @@ class Starts:
         start, node = instance.start, self._fleet.node_of(instance)
         pace = event.bytes_per_s or self.rates(node.spec.hardware_key).bytes_per_s(StorageTier.REMOTE)
         left_s = (event.total_bytes - event.here_bytes) / pace + start.plan.build_s
-        start.fetched, start.far, start.near_s = event, not event.near, left_s if event.near else None
+        if event.near and start.far:
+            start.near_s = left_s
+        start.fetched, start.far = event, not event.near
         if self._fleet.profile_of(instance) is not None:
             instance.load.ready_at_s = now + left_s
         self.follow(node, now)

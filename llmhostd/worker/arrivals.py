@@ -31,7 +31,7 @@ class Arrivals:
         """`streams`: the engine builds while weights are still coming."""
         self._node_id, self._policy, self._link, self._streams = node_id, policy, link, streams
         self._told_s: dict[InstanceId, float] = {}
-        """When it was last said how far those are that are not near yet."""
+        """When it was last said how far those are that are not here yet."""
 
     def expect(self, hosted: Hosted) -> LoadInstance:
         """Begin to fetch what an instance lacks; returns its order as its node's mind is to hear it."""
@@ -57,13 +57,15 @@ class Arrivals:
             if one is None or one.fetch is None:
                 del self._told_s[key]
                 continue
-            near = self._near(one, one.fetch)
-            if near or now - self._told_s[key] >= _TELL_EVERY_S:
+            near = one.near or self._near(one, one.fetch)
+            if near is not one.near or now - self._told_s[key] >= _TELL_EVERY_S:
                 self._told_s[key] = now
                 self._link.send(self._progress(one, one.fetch, near=near))
-            if near:
-                del self._told_s[key]
+            if near is not one.near:
+                one.near = near
                 events.append(WeightsNear(instance_id=one.id))
+            if one.fetch.over:
+                del self._told_s[key]
         return events
 
     def over(self, hosted: Hosted, stages: LoadStages, took_s: float) -> tuple[LoadStages, float]:

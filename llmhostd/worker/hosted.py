@@ -30,6 +30,10 @@ class Hosted:
         self.measurement: Measurement | None = None
         self.fetch: Fetch | None = None
         """Its weights on their way over the network; None: they are here."""
+        self.near = False
+        """So much of them has come that it is its turn with the builder."""
+        self.called_off = False
+        """Its fetch was stopped because it is to be unloaded: its load fails, and nobody is to blame."""
         self.load_s = 0.0
         self.warm_bytes = 0
         self.first_run_s = frame.command.profile.first_run_s if frame.command.profile else 0.0

@@ -77,6 +77,13 @@ class Instances:
         hosted.state = ModelState.UNLOADING
         return self._gone(hosted, 0.0, "")
 
+    def call_off(self, instance_id: InstanceId) -> None:
+        """Stop fetching for an instance that is to be unloaded and nobody waits for: its build ends with that."""
+        hosted = self._hosted.get(instance_id)
+        if hosted is not None and hosted.fetch is not None and not hosted.waiting and not hosted.fetch.over:
+            hosted.called_off = True
+            hosted.fetch.stop(f"{hosted.id} is to be unloaded")
+
     def abandon_load(self, hosted: Hosted, because: str) -> Sequence[NodeEvent]:
         """Say that one of which there is nothing cannot be loaded."""
         return self._gone(hosted, 0.0, because)
@@ -100,7 +107,7 @@ class Instances:
             case MoreRead():
                 return [WeightsRead(instance_id=hosted.id, all_read=False)]
             case Damaged():
-                return self.give_up(hosted, outcome.error)
+                return self.give_up(hosted, outcome.error, hopeless=not hosted.called_off)
             case Built():
                 return self._built(hosted, outcome)
 
@@ -245,7 +252,7 @@ class Instances:
             hosted.fetch.stop(f"{hosted.id} was unloaded")
         if hosted.broken:
             return [InstanceGone(instance_id=hosted.id)]  # the daemon has heard of it when it broke
-        if hosted.state is ModelState.UNLOADING:
+        if hosted.state is ModelState.UNLOADING or hosted.called_off:
             hosted.state = ModelState.COLD
             self.report(hosted, took_s=took_s)
         else:

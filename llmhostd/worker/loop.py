@@ -3,7 +3,7 @@
 import time
 from typing import Protocol
 
-from llmhostd.domain.commands import CancelRequest, RecallRequest, ReleaseWeights
+from llmhostd.domain.commands import CancelRequest, RecallRequest, ReleaseWeights, UnloadInstance
 from llmhostd.domain.node_events import DeviceIdle, NodeAction, NodeEvent
 from llmhostd.domain.reports import NodeMemoryReported
 from llmhostd.engines.frames import DownFrame, KeepFrame, LoadFrame, ShutdownFrame, StageFrame, StartFrame, SubmitFrame
@@ -108,6 +108,9 @@ class DeviceLoop:
                 self._keeper.keep(frame)
             case ReleaseWeights():
                 self._keeper.release(frame.model)
+            case UnloadInstance():
+                self._instances.call_off(frame.instance_id)
+                self._tell(frame)
             case ShutdownFrame():
                 self._stopping = True
             case StartFrame():

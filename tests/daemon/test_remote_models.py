@@ -67,7 +67,7 @@ def instance(daemon: DaemonProcess) -> dict[str, Any] | None:
 
 
 def until(done: Callable[[], object]) -> None:
-    limit_s = time.monotonic() + 30
+    limit_s = time.monotonic() + 60
     while not done():
         assert time.monotonic() < limit_s
         time.sleep(0.01)
@@ -177,6 +177,28 @@ def test_neighbours_load_while_weights_come_and_an_unload_stops_them(
             daemon.http.post("/api/v1/models/large/unload", json={}).raise_for_status()
             until(lambda: instance(daemon) is None)
             until(lambda: not list(_fetching(store)))
+            models = {one["name"]: one for one in daemon.http.get("/api/v1/models").json()}
+            assert models["large"]["because"] == ""
+        assert arrives(store)
+
+
+def test_a_network_that_goes_when_all_but_the_last_is_there_holds_up_nobody_for_long(
+    root: Path, tmp_path: Path, tiny_models_dir: Path
+) -> None:
+    state = tmp_path / "state"
+    patient = SETTINGS.replace("fetch_timeout_s = 2.0", "fetch_timeout_s = 60.0")
+    with serving(FileServer(root)) as files:
+        store = add(files, state)
+        files.bytes_per_s, files.stuck_after = 30e6, read_index(store).data_bytes - 2_000_000
+        with DaemonProcess(state, [tiny_models_dir / "tiny-llama"], settings=patient) as daemon:
+            daemon.http.post("/api/v1/models/large/load", json={}).raise_for_status()
+            until(lambda: files.stuck)
+            until(lambda: comes(daemon))
+            time.sleep(1.0)
+            assert comes(daemon)
+            daemon.http.post("/api/v1/models/large/unload", json={}).raise_for_status()
+            until(lambda: instance(daemon) is None)
+            daemon.openai.completions.create(model="tiny-llama", prompt="abc", max_tokens=2)
             models = {one["name"]: one for one in daemon.http.get("/api/v1/models").json()}
             assert models["large"]["because"] == ""
         assert arrives(store)

@@ -57,7 +57,7 @@ def begun(store: Path, policy: FetchPolicy = QUICK) -> Fetch:
 
 
 def until(done: Callable[[], object]) -> None:
-    limit_s = time.monotonic() + 20
+    limit_s = time.monotonic() + 60
     while not done():
         assert time.monotonic() < limit_s
         time.sleep(0.005)
@@ -91,7 +91,7 @@ def test_what_is_added_is_all_but_the_weights_which_come_when_they_are_asked_for
 def test_tensors_can_be_used_while_later_ones_are_on_the_wire(root: Path, tmp_path: Path) -> None:
     with serving(FileServer(root)) as files:
         store = added(files, tmp_path)
-        files.bytes_per_s = 2 * CHUNK_BYTES
+        files.stuck_after = 20_000_000
         fetch = begun(store)
         until(lambda: fetch.state.here_bytes)
         opened, whole = open_checkpoint(store, fetch), open_checkpoint(root / "models" / "large")
@@ -99,7 +99,7 @@ def test_tensors_can_be_used_while_later_ones_are_on_the_wire(root: Path, tmp_pa
         first = opened.array(names[0]).tobytes()
         assert not fetch.state.whole
         assert fetch.here_s is None
-        files.bytes_per_s = float("inf")
+        files.stuck_after = None
         for name in names:
             assert opened.array(name).tobytes() == whole.array(name).tobytes()
         assert first == whole.array(names[0]).tobytes()
