@@ -181,8 +181,10 @@ def seeds(part: Part, outcomes: Outcomes) -> Section:
         draw_bars(axis, groups, series, written=bool(key))
         axis.set_title(title if key else "Longest gap in a stream, p99, s")
     legend(section.figure, RIVALS)
+    counts = sorted({len(one) for each in runs.values() for one in each if one})
+    many = " to ".join(dict.fromkeys(str(each) for each in (counts[0], counts[-1]))) if counts else str(SEEDS)
     section.findings.append(
-        f"{SEEDS} seeds; iterations and profiles are off by {NOISE:.0%}. Whiskers: 95 % confidence."
+        f"{many} seeds a point; iterations and profiles are off by {NOISE:.0%}. Whiskers: 95 % confidence."
     )
     section.findings += _seed_findings(runs)
     return section
@@ -195,6 +197,7 @@ def _seed_findings(runs: dict[str, list[list[Outcome]]]) -> Iterator[str]:
             gains = [100 * (a.slo_rate - b.slo_rate) for a, b in zip(ours, theirs, strict=True)]
             mean, half = sum(gains) / len(gains), half_width(gains)
             sure = "surely more" if mean > half else "surely less" if -mean > half else "no sure difference"
+            sure = sure if len(gains) > 1 else "one seed, of which nothing is sure"
             yield (
                 f"{size.upper()} x {n}: {OURS} keeps {mean:+.2f} ± {half:.2f} points more of its promises than "
                 f"{PAPERS}, seed by seed: {sure}."

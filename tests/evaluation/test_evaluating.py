@@ -12,6 +12,7 @@ from llmhostd.evaluation.evaluation_report import MEANING, SECTIONS, write_repor
 from llmhostd.evaluation.outcomes import Duel
 from llmhostd.evaluation.parts import (
     CONVERSATION,
+    OURS,
     PAPERS,
     PROFILES,
     WATERMARKS,
@@ -153,6 +154,25 @@ def test_the_report_says_how_we_compare_and_with_what_assumed(tmp_path: Path) ->
     for name, value in msgspec.to_builtins(Assumptions()).items():
         assert name.replace("_", " ") in text
         assert str(value) in text
+
+
+def test_one_seed_makes_nothing_sure(tmp_path: Path) -> None:
+    part = parts()["seeds"]
+
+    def said(seeds: int) -> str:
+        made = {
+            each: point(each, slo_rate=0.9 + 0.05 * (each.policy == OURS) + each.seed / 1000)
+            for each in part.experiments
+            if each.seed < seeds
+        }
+        return write_report(tmp_path, [part], made, [], {}).read_text()
+
+    assert "one seed, of which nothing is sure" in said(1)
+    assert "1 seeds a point" in said(1)
+    assert "3 seeds a point" in said(3)
+    assert (
+        "7B x 64: llmhostd keeps +5.00 ± 0.00 points more of its promises than slinfer, seed by seed: surely" in said(3)
+    )
 
 
 def test_a_duel_counts_only_where_the_other_falls_short() -> None:
