@@ -11,7 +11,7 @@ from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.reports import NodeUp
 from llmhostd.engines.crash_note import CrashNote
 from llmhostd.engines.discovery import open_engine
-from llmhostd.engines.frames import StartFrame, WorkerRefused
+from llmhostd.engines.frames import ShutdownFrame, StartFrame, WorkerRefused
 from llmhostd.node.core import NodeMind
 from llmhostd.worker.adapters import Adapters
 from llmhostd.worker.arrivals import Arrivals
@@ -93,6 +93,8 @@ def _memory_caveats(far: str) -> tuple[str, ...]:
 def _first_frame(link: Link) -> StartFrame:
     while not (frames := link.receive(wait=True)):
         pass
+    if isinstance(frames[-1], ShutdownFrame):
+        raise DaemonGoneError  # nobody wants it any more, before it began
     if len(frames) != 1 or not isinstance(frames[0], StartFrame):
         raise RuntimeError("a worker is told first which node it is, and then waits until it is up")
     return frames[0]

@@ -53,6 +53,13 @@ def worker(reference_plugin: None):
     raw.note.close()
 
 
+def test_it_ends_in_silence_when_it_is_told_to_before_it_began(worker: Raw) -> None:
+    worker.socket.sendall(encode_frame(start_frame()) + encode_frame(ShutdownFrame()))
+    assert worker.process.wait(30) == 0
+    assert worker.process.stderr is not None
+    assert worker.process.stderr.read() == b""
+
+
 def test_it_computes_on_its_cores_only(worker: Raw) -> None:
     core = max(os.sched_getaffinity(0))
     worker.socket.sendall(encode_frame(start_frame(cores=(core,))))
