@@ -105,9 +105,9 @@ class Recovery:
         return actions + self.place_stranded(now)
 
     def dropped(self, event: RequestReturned, now: float) -> None:
-        """Know that a node did not keep what it was sent ahead of a stream."""
-        request = self._fleet.requests.get(event.request_id)
-        if request is not None:
+        """Know that a node did not keep what it was sent ahead of a stream; unless it was told not to."""
+        request, node = self._fleet.requests.get(event.request_id), self._fleet.nodes[event.node_id]
+        if request is not None and event.request_id not in node.dropping:
             self._left_alone(request, event, now)
 
     def _left_alone(self, request: LiveRequest, event: RequestReturned, now: float) -> None:
