@@ -233,6 +233,13 @@ class ReportProfile(Message):
     profile: Profile
 
 
+class CallOffRest(Message):
+    """Somebody came before an instance's rest began: tell the host that it stays resident."""
+
+    instance_id: InstanceId
+    because: str
+
+
 class DropRequest(Message):
     """Free what a request holds; it was cancelled."""
 
@@ -264,6 +271,7 @@ NodeAction = (
     | AbandonLoad
     | RunProfileSample
     | ReportProfile
+    | CallOffRest
     | DropRequest
     | FailRequest
     | ReturnRequest

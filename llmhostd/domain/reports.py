@@ -124,6 +124,17 @@ class ProfileMeasured(Message):
     profile: Profile
 
 
+class RestCalledOff(Message):
+    """An instance that was told to rest stays resident: a request came before the rest began, whatever becomes of it.
+
+    Said before anything that the request leads to, so that it is never about a later order.
+    """
+
+    node_id: NodeId
+    instance_id: InstanceId
+    because: str
+
+
 class RequestReturned(Message):
     """The node gives a request back, to be placed again with its tokens."""
 
@@ -206,6 +217,7 @@ NodeReport = (
     | WeightsFetched
     | ProfileProgressed
     | ProfileMeasured
+    | RestCalledOff
     | RequestReturned
     | RequestFailed
     | NodeUp

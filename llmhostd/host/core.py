@@ -95,6 +95,7 @@ class HostMind:
             reports.InstanceReported: self._instance_reported,
             reports.ProfileProgressed: self._profile_progressed,
             reports.ProfileMeasured: self._profile_known,
+            reports.RestCalledOff: self.residency.rest_called_off,
             reports.WeightsFetched: self.starts.fetched,
             reports.LoadFailed: self.recovery.load_failed,
             reports.RequestReturned: self._request_returned,

@@ -12,7 +12,7 @@ from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.actions import HostAction
 from llmhostd.domain.commands import LoadInstance, RecallRequest, RestInstance, SubmitRequest, UnloadInstance
 from llmhostd.domain.model import ModelState
-from llmhostd.domain.reports import IterationReported
+from llmhostd.domain.reports import IterationReported, RestCalledOff
 from llmhostd.host.budget import Budget, Way
 from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance
@@ -217,17 +217,25 @@ class Residency:
         return True
 
     def ran(self, instance: Instance, event: IterationReported, now: float) -> bool:
-        """Know by its work that an instance is resident: the first time, or when its rest was called off for work.
+        """Know by its work that an instance is resident. Says whether it was news.
 
-        Says whether it was news. Work for those who left proves nothing.
+        Work before a rest proves nothing, nor does work for those who left.
         """
-        if instance.state is ModelState.RESIDENT:
+        if instance.state is ModelState.RESIDENT or instance.resting:
             return False
         here = [row.request_id for row in event.rows if row.request_id in instance.load.requests]
         if not any(self._fleet.requests[request_id].submitted for request_id in here):
             return False
-        instance.resting = False
         return self._runs(instance, now)
+
+    def rest_called_off(self, event: RestCalledOff, now: float) -> list[HostAction]:
+        """Know that an instance does not rest after all: somebody came who was on his way, or who is staged there."""
+        instance = self._fleet.instances.get(event.instance_id)
+        if instance is None or not instance.resting:
+            return []
+        instance.resting = False
+        self._runs(instance, now)
+        return self.settle(instance, now, event.because)
 
     def sampled(self, instance: Instance, now: float) -> None:
         """Know that an instance is resident because samples of its profile run."""

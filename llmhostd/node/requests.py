@@ -77,13 +77,15 @@ class Requests:
         if one is None or one.phase is Phase.UNLOADING or one.unload_because is not None:
             gone = "is not loaded here" if one is None else "is being unloaded"
             return [events.ReturnRequest(request_id=request.id, because=f"{instance_id} {gone}", staged=staged)]
-        one.rest_because = None
         one.load.requests[request.id] = RequestLoad(
             request, request.given_tokens, request.tokens_out, deadlines=self.device.policy.deadlines, staged=staged
         )
         self.where[request.id] = one.id
         self.device.agenda.touch(one.id)
-        return []
+        if one.rest_because is None:
+            return []
+        one.rest_because = None
+        return [events.CallOffRest(instance_id=one.id, because=f"{request.id} came before its rest began")]
 
     def _brought(self, load: RequestLoad, request: RequestShape) -> list[NodeAction]:
         """Know the tokens that its stream said meanwhile, elsewhere."""

@@ -24,6 +24,7 @@ from llmhostd.domain.reports import (
     ProfileMeasured,
     RequestFailed,
     RequestReturned,
+    RestCalledOff,
 )
 from llmhostd.domain.words import Word
 from llmhostd.node.core import NodeMind
@@ -119,6 +120,7 @@ class Device:
             does.AbandonLoad: self._abandon_load,
             does.RunProfileSample: self._run_profile_sample,
             does.ReportProfile: self._report_profile,
+            does.CallOffRest: self._call_off_rest,
             does.DropRequest: self._drop_request,
             does.FailRequest: self._fail_request,
             does.ReturnRequest: self._return_request,
@@ -317,6 +319,10 @@ class Device:
         self._world.report(
             ProfileMeasured(node_id=self.mind.spec.id, instance_id=action.instance_id, profile=action.profile)
         )
+
+    def _call_off_rest(self, action: does.CallOffRest, now: float) -> None:  # noqa: ARG002 - as the others
+        because = action.because
+        self._world.report(RestCalledOff(node_id=self.mind.spec.id, instance_id=action.instance_id, because=because))
 
     def _measured(self, instance_id: InstanceId, profile: Profile, now: float) -> None:
         measured = ProfileMeasured(node_id=self.mind.spec.id, instance_id=instance_id, profile=profile)

@@ -11,6 +11,7 @@ from llmhostd.domain.node_events import (
     BeginLoad,
     BeginRest,
     BeginUnload,
+    CallOffRest,
     DropRequest,
     FailRequest,
     IterationBegun,
@@ -34,6 +35,7 @@ from llmhostd.domain.reports import (
     ProfileProgressed,
     RequestFailed,
     RequestReturned,
+    RestCalledOff,
     RowReport,
 )
 from llmhostd.engines.crash_note import CrashNote
@@ -63,6 +65,7 @@ class Executor:
             ResizeKv: self._resize_kv,
             RunProfileSample: self._run_profile_sample,
             ReportProfile: self._report_profile,
+            CallOffRest: self._call_off_rest,
             BeginLoad: self._begin_load,
             BeginRest: self._begin_rest,
             BeginUnload: self._begin_unload,
@@ -173,6 +176,11 @@ class Executor:
 
     def _report_profile(self, action: ReportProfile) -> Sequence[NodeEvent]:
         self._link.send(ProfileMeasured(node_id=self._spec.id, instance_id=action.instance_id, profile=action.profile))
+        return ()
+
+    def _call_off_rest(self, action: CallOffRest) -> Sequence[NodeEvent]:
+        because = action.because
+        self._link.send(RestCalledOff(node_id=self._spec.id, instance_id=action.instance_id, because=because))
         return ()
 
     def _run_profile_sample(self, action: RunProfileSample) -> Sequence[NodeEvent]:

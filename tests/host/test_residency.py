@@ -106,8 +106,19 @@ def test_a_request_that_comes_back_while_its_model_rests_waits_for_it_there():
     submit = only(SubmitRequest, box.ask())
     assert (submit.instance_id, submit.request.grace_s) == (instance_id, 0.5)
     assert box.state(instance_id) is ModelState.LOADING
-    box.iterate(instance_id, row("req-1", prefilled=100, tokens=1))
-    assert box.state(instance_id) is ModelState.RESIDENT, "its node called the rest off"
+    box(reports.RestCalledOff(node_id="cpu0", instance_id=instance_id, because="req-1 came before its rest began"))
+    assert box.state(instance_id) is ModelState.RESIDENT
+
+
+def test_a_rest_that_was_called_off_is_over_even_if_whoever_came_left_again():
+    box = Box(policies=SHORT)
+    instance_id = box.load()
+    box.tick(after=61.0)
+    box.ask()
+    box(events.RequestCancelled(request_id="req-1"))
+    box(reports.RestCalledOff(node_id="cpu0", instance_id=instance_id, because="req-1 came before its rest began"))
+    assert box.state(instance_id) is ModelState.RESIDENT
+    assert only(RestInstance, box.tick(after=61.0)).instance_id == instance_id
 
 
 def test_a_report_that_overtook_a_rest_does_not_undo_it():

@@ -169,6 +169,8 @@ class ProfiledNode:
                 return [does.InstanceGone(instance_id=action.instance_id)]
             case does.DropRequest() | does.ReturnRequest():
                 return self.let_go(action)
+            case does.CallOffRest():
+                self.say(reports.RestCalledOff, instance_id=action.instance_id, because=action.because)
             case does.ReportProfile():
                 self.say(reports.ProfileMeasured, instance_id=action.instance_id, profile=action.profile)
             case _:

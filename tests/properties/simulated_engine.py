@@ -207,6 +207,10 @@ class SimulatedNode(Builds):
         self._say(reports.ProfileMeasured, instance_id=action.instance_id, profile=action.profile)
         return ()
 
+    def _CallOffRest(self, action):  # noqa: N802
+        self._say(reports.RestCalledOff, instance_id=action.instance_id, because=action.because)
+        return ()
+
     def _DropRequest(self, action):  # noqa: N802
         return self._weigh(self._forget(action.request_id))
 
