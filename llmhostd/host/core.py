@@ -72,7 +72,10 @@ class HostMind:
         self.measuring = Measuring(self.fleet, self.budget, self.residency)
         self.catalogue = Catalogue(self.fleet, self.budget, self.residency, self.recovery, self.measuring, p.kv_demand)
         self.comeback = Comeback(self.fleet, self.budget, self.residency, p.keep_alive)
-        self._answers: dict[type, Callable[[Any, float], list[HostAction]]] = {
+        self._answers = self._who_answers()
+
+    def _who_answers(self) -> dict[type, Callable[[Any, float], list[HostAction]]]:
+        return {
             events.ModelAdded: self.catalogue.added,
             events.ModelRemoved: self.catalogue.removed,
             events.ModelReleased: self.catalogue.released,
