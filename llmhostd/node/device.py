@@ -63,6 +63,8 @@ class Device:
             if choice is not None or plan is None:
                 return choice
             one, rows = self.instances[plan.instance_id], plan.rows
+            if one.blocked:
+                continue  # meanwhile a sample of it has asked for a larger pool, which waits
             obstacle = self.pools.room_for(one, {row.request_id: row.tokens for row in rows})
             if obstacle is None:
                 return self._run_plan(one, plan, rows, now, waited_for=waited_for)
