@@ -1,6 +1,5 @@
 """Which files did llmhostd itself make for models, which of them are nobody's any more, and how do they go?"""
 
-import fcntl
 import os
 import shutil
 import time
@@ -16,7 +15,7 @@ from llmhostd.cli.registry import model_files
 from llmhostd.cli.root import Place
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.snapshot import InstanceSnapshot, RequestSnapshot
-from llmhostd.loader.store_directory import PARTIAL
+from llmhostd.loader.store_directory import PARTIAL, locked
 from llmhostd.state.models import RegisteredModel
 
 _REMOVED = ".removed"
@@ -113,16 +112,12 @@ def size_bytes(directory: Path) -> int:
 def _in_use(path: Path) -> bool:
     """Whether somebody makes it now: whoever does holds a lock on it, or on the lock beside it."""
     beside = path.with_name(f"{path.name.removesuffix(path.suffix)}.lock")
-    return any(_locked(one) for one in (path, beside) if one.exists())
+    return any(_is_locked(one) for one in (path, beside) if one.exists())
 
 
-def _locked(path: Path) -> bool:
+def _is_locked(path: Path) -> bool:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
+        return not locked(descriptor)
     finally:
         os.close(descriptor)

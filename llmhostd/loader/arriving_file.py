@@ -5,7 +5,6 @@ known by the same checksums, so nothing is noted beside it. The file gets its na
 """
 
 import errno
-import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -14,7 +13,7 @@ from llmhostd.checkpoints.layout import StoreIndex
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.words import Word
 from llmhostd.loader.checksum import checksum
-from llmhostd.loader.store_directory import sync
+from llmhostd.loader.store_directory import locked, still_there, sync
 from llmhostd.loader.store_index import ARRIVING_FILE, DATA_FILE
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -53,19 +52,11 @@ class ArrivingFile:
 
     def locked(self) -> bool:
         """Whether it is ours to fill; not while another process does."""
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        return locked(self._descriptor)
 
     def still_there(self) -> bool:
         """Whether it is still the file of that name: another process may have made it whole meanwhile."""
-        try:
-            there, ours = self._file.stat(), os.fstat(self._descriptor)
-        except FileNotFoundError:
-            return False
-        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+        return still_there(self._descriptor, self._file)
 
     def begin(self, data_bytes: int, spare_bytes: int) -> None:
         """Give it its size, without its bytes. Raises CheckpointError when they have no room on the disk."""

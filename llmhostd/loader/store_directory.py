@@ -58,14 +58,15 @@ def _alone(partial: Path, destination: Path) -> Iterator[None]:
     descriptor = _opened(partial)
     try:
         # It may be gone although it is ours: another process has just finished it, or given it up.
-        if not (_locked(descriptor) and _still_there(descriptor, partial)):
+        if not (locked(descriptor) and still_there(descriptor, partial)):
             raise OperatorError(f"{destination}: is being made by another process")
         yield
     finally:
         os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
+def locked(descriptor: int) -> bool:
+    """Lock what is open; False: another process has. The lock goes when the descriptor, or the process, does."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -82,9 +83,10 @@ def _opened(partial: Path) -> int:
             continue  # it went as we came
 
 
-def _still_there(descriptor: int, partial: Path) -> bool:
+def still_there(descriptor: int, path: Path) -> bool:
+    """Whether what is open is still what has that name."""
     try:
-        there = partial.stat()
+        there = path.stat()
     except FileNotFoundError:
         return False
     ours = os.fstat(descriptor)

@@ -7,22 +7,41 @@ import pytest
 from goldens.families import CASES
 from goldens.seeded import seeded_checkpoint
 from llmhostd_openvino import open_engine
+from llmhostd_openvino.engine import OpenVinoEngine
 
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import HardwareKey, NodeId
 from llmhostd.domain.model import ComputePrecision, KvPrecision
 from llmhostd.engines.interface import Engine, EngineInstance, LoadOptions, ModuleRange
+from llmhostd.loader.convert import convert
 
 Load = Callable[..., EngineInstance]
+NODE = NodeSpec(
+    id=NodeId("cpu0"), engine="openvino", hardware_key=HardwareKey("test"), cores=(0, 1), memory_bytes=1 << 30
+)
 
 
 @pytest.fixture(scope="session")
 def engine() -> Engine:
     """The engine of a node of 2 cores and 1 GiB."""
-    node = NodeSpec(
-        id=NodeId("cpu0"), engine="openvino", hardware_key=HardwareKey("test"), cores=(0, 1), memory_bytes=1 << 30
-    )
-    return open_engine(node)
+    return open_engine(NODE)
+
+
+@pytest.fixture(scope="module")
+def layered() -> OpenVinoEngine:
+    """An engine that makes a part of every layer."""
+    return OpenVinoEngine(NODE, part_bytes=1)
+
+
+@pytest.fixture
+def store_of(checkpoint_of: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
+    """Convert a golden case for loading and return the store."""
+
+    def make(name: str) -> Path:
+        convert(checkpoint_of(name), tmp_path / name)
+        return tmp_path / name
+
+    return make
 
 
 @pytest.fixture(scope="session")

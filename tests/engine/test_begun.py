@@ -1,30 +1,21 @@
 """Iterations that begin while weights are still being read end as if all had been there."""
 
-from pathlib import Path
-
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
 from goldens.families import CASES, prompt
-from llmhostd_openvino.engine import OpenVinoEngine
 from llmhostd_openvino.instance import OpenVinoInstance
 from llmhostd_openvino.weight_inputs import StoredInputs
 
 from llmhostd.domain.errors import CheckpointError
-from llmhostd.domain.hardware import NodeSpec
-from llmhostd.domain.ids import HardwareKey, NodeId
 from llmhostd.domain.model import ComputePrecision, KvPrecision
 from llmhostd.engines.interface import FillingInstance, LoadOptions
 from llmhostd.engines.paged_contexts import Context, PagedContexts
-from llmhostd.loader.convert import convert
 from llmhostd.loader.store_index import DATA_FILE, read_index
 
 F32 = LoadOptions(compute=ComputePrecision.F32, kv=KvPrecision.F32, threads=2)
 EARLY = msgspec.structs.replace(F32, early=True)
-NODE = NodeSpec(
-    id=NodeId("cpu0"), engine="openvino", hardware_key=HardwareKey("test"), cores=(0, 1), memory_bytes=1 << 30
-)
 IN_F32 = [case.name for case in CASES if case.dtype == "F32"]
 BLOCKS = 8
 
@@ -39,21 +30,6 @@ class Held(StoredInputs):
     @property
     def there(self) -> bool:
         return self.come
-
-
-@pytest.fixture(scope="module")
-def layered() -> OpenVinoEngine:
-    """An engine that makes a part of every layer."""
-    return OpenVinoEngine(NODE, part_bytes=1)
-
-
-@pytest.fixture
-def store_of(checkpoint_of, tmp_path: Path):
-    def make(name: str) -> Path:
-        convert(checkpoint_of(name), tmp_path / name)
-        return tmp_path / name
-
-    return make
 
 
 def held_back(instance: OpenVinoInstance) -> list[Held]:

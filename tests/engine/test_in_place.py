@@ -2,45 +2,22 @@
 
 import time
 from itertools import pairwise
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 from goldens.families import CASES, prompt
-from llmhostd_openvino.engine import OpenVinoEngine
 
 from llmhostd.domain.errors import CheckpointError
-from llmhostd.domain.hardware import NodeSpec
-from llmhostd.domain.ids import HardwareKey, NodeId
 from llmhostd.domain.model import ComputePrecision, KvPrecision
 from llmhostd.engines.interface import LoadOptions, ModuleRange
 from llmhostd.engines.paged_contexts import PagedContexts
-from llmhostd.loader.convert import convert
 from llmhostd.loader.store_index import DATA_FILE
 
 F32 = LoadOptions(compute=ComputePrecision.F32, kv=KvPrecision.F32, threads=2)
 BF16 = LoadOptions(compute=ComputePrecision.BF16, kv=KvPrecision.BF16, threads=2)
-NODE = NodeSpec(
-    id=NodeId("cpu0"), engine="openvino", hardware_key=HardwareKey("test"), cores=(0, 1), memory_bytes=1 << 30
-)
 IN_F32 = [case.name for case in CASES if case.dtype == "F32"]
 LLAMA = next(case for case in CASES if case.name == "llama")
-
-
-@pytest.fixture(scope="module")
-def layered() -> OpenVinoEngine:
-    """An engine that makes a part of every layer."""
-    return OpenVinoEngine(NODE, part_bytes=1)
-
-
-@pytest.fixture
-def store_of(checkpoint_of, tmp_path: Path):
-    def make(name: str) -> Path:
-        convert(checkpoint_of(name), tmp_path / name)
-        return tmp_path / name
-
-    return make
 
 
 @pytest.mark.parametrize("name", IN_F32)
