@@ -37,7 +37,7 @@ class StreamedAnswer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
         """Answer; a refusal before the first token still has its own status."""
-        with _watched(receive, self._completion.cancel):
+        with watched(receive, self._completion.cancel):
             try:
                 if self._at_once:
                     await self._open(send)
@@ -45,12 +45,12 @@ class StreamedAnswer:
                 while pieces:
                     chunks = self._writer.chunks(pieces)
                     if chunks:
-                        await _send_body(send, chunks, more=True)
+                        await send_body(send, chunks, more=True)
                     pieces = await self._completion.pieces()
-                await _send_body(send, self._writer.closing(self._completion.usage()))
+                await send_body(send, self._writer.closing(self._completion.usage()))
             except Exception as error:  # noqa: BLE001 - one table decides what each becomes
                 problem = problem_of(error)
-                await (_send_body(send, problem_event(problem)) if self._opened else send_problem(send, problem))
+                await (send_body(send, problem_event(problem)) if self._opened else send_problem(send, problem))
             finally:
                 self._completion.cancel()
 
@@ -62,7 +62,7 @@ class StreamedAnswer:
                     pieces = await self._completion.pieces()
             except TimeoutError:
                 await self._open(send)
-                await _send_body(send, KEEP_ALIVE, more=True)
+                await send_body(send, KEEP_ALIVE, more=True)
             else:
                 await self._open(send)
                 return pieces
@@ -70,10 +70,10 @@ class StreamedAnswer:
     async def _open(self, send: Send) -> None:
         if not self._opened:
             self._opened = True
-            await _send_headers(send, 200, _EVENTS, {_ID_HEADER: self._call_id})
+            await send_headers(send, 200, _EVENTS, {_ID_HEADER: self._call_id})
             opening = self._writer.opening()
             if opening:
-                await _send_body(send, opening, more=True)
+                await send_body(send, opening, more=True)
 
 
 class WholeAnswer:
@@ -86,14 +86,14 @@ class WholeAnswer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
         """Gather and answer."""
-        with _watched(receive, self._completion.cancel):
+        with watched(receive, self._completion.cancel):
             try:
                 body = await whole_body(self._completion, self._render)
             except Exception as error:  # noqa: BLE001 - one table decides what each becomes
                 await send_problem(send, problem_of(error))
             else:
-                await _send_headers(send, 200, _JSON, {_ID_HEADER: self._call_id})
-                await _send_body(send, body)
+                await send_headers(send, 200, _JSON, {_ID_HEADER: self._call_id})
+                await send_body(send, body)
             finally:
                 self._completion.cancel()
 
@@ -107,12 +107,12 @@ class EventFeed:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
         """Feed."""
-        with _watched(receive, self._subscription.close):
+        with watched(receive, self._subscription.close):
             try:
-                await _send_headers(send, 200, _EVENTS)
+                await send_headers(send, 200, _EVENTS)
                 while (events := await self._next()) is not None:
-                    await _send_body(send, events or b": nothing new\n\n", more=True)
-                await _send_body(send, b"")
+                    await send_body(send, events or b": nothing new\n\n", more=True)
+                await send_body(send, b"")
             finally:
                 self._subscription.close()
 
@@ -138,12 +138,12 @@ async def whole_body(completion: Completion, render: Render) -> bytes:
 
 async def send_problem(send: Send, problem: Problem) -> None:
     """Answer with an error."""
-    await _send_headers(send, problem.status, _JSON, problem.headers)
-    await _send_body(send, msgspec.json.encode(problem.body))
+    await send_headers(send, problem.status, _JSON, problem.headers)
+    await send_body(send, msgspec.json.encode(problem.body))
 
 
 @contextlib.contextmanager
-def _watched(receive: Receive, gone: Callable[[], None]) -> Iterator[None]:
+def watched(receive: Receive, gone: Callable[[], None]) -> Iterator[None]:
     """Call `gone` if the caller disconnects meanwhile."""
 
     async def watch() -> None:
@@ -158,7 +158,8 @@ def _watched(receive: Receive, gone: Callable[[], None]) -> Iterator[None]:
         watcher.cancel()
 
 
-async def _send_headers(send: Send, status: int, media_type: str, more: Mapping[str, str] | None = None) -> None:
+async def send_headers(send: Send, status: int, media_type: str, more: Mapping[str, str] | None = None) -> None:
+    """Begin an answer that nobody may keep."""
     headers = {"content-type": media_type, "cache-control": "no-store", **(more or {})}
     if media_type is _EVENTS:
         headers["x-accel-buffering"] = "no"  # nginx would hold tokens back
@@ -166,5 +167,6 @@ async def _send_headers(send: Send, status: int, media_type: str, more: Mapping[
     await send({"type": "http.response.start", "status": status, "headers": encoded})
 
 
-async def _send_body(send: Send, body: bytes, *, more: bool = False) -> None:
+async def send_body(send: Send, body: bytes, *, more: bool = False) -> None:
+    """Go on with an answer, or end it."""
     await send({"type": "http.response.body", "body": body, "more_body": more})
