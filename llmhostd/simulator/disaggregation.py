@@ -3,12 +3,17 @@
 Every model is two: one that computes prompts and says the first token, and one that goes on from there. Whoever decides
 knows nothing of it: it hosts twice as many models, and a request of the second kind comes with its keys and values,
 which cross the link between nodes first. What they hold on the first node is free as soon as they leave.
+
+Between the two a stream waits for the link, and perhaps for a load. No request of the second kind could have its next
+token one TPOT SLO after its first, so it is promised it within the longest gap, and its pace counts from then. What
+its caller is promised stays what it was: what the wait took must be won back, or the mean of the answer misses its SLO.
 """
 
 from typing import Any
 
 import msgspec
 
+from llmhostd.compute.deadlines import AS_PROMISED
 from llmhostd.domain.events import HostEvent, RequestArrived
 from llmhostd.domain.ids import ModelName, RequestId
 from llmhostd.domain.model import ModelSpec
@@ -53,9 +58,11 @@ class DisaggregatedWorld(World):
         shape = seen.asked.shape
         if not seen.token_s:
             return msgspec.structs.replace(shape, model=_stage(shape.model, PREFILL), max_tokens=1)
+        said_s = seen.token_s[0]
+        waits_s = (AS_PROMISED.longest_gap_slo_factor - 1) * shape.slo.tpot_s
         return msgspec.structs.replace(
             shape, model=_stage(shape.model, DECODE), tokens_out=1, grace_s=seen.grace_s,
-            first_token_s=seen.token_s[0], last_token_s=seen.token_s[0], given_tokens=shape.prompt_tokens,
+            first_token_s=said_s + waits_s, last_token_s=said_s, given_tokens=shape.prompt_tokens,
         )  # fmt: skip
 
     def _hand_over(self, request_id: RequestId) -> None:

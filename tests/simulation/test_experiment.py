@@ -166,6 +166,13 @@ def test_what_goes_on_elsewhere_crosses_the_link(tmp_path):
     assert gaps[1] - gaps[0] == pytest.approx(1000 * (512 << 10) / 1e9, rel=0.01)
 
 
+def test_a_stream_may_wait_for_the_load_of_its_second_instance(tmp_path):
+    lone = [(0.0, 0, 1000, 20)]
+    apart = run(experiment(tmp_path, *lone, cluster="2gpu", policy="llmhostd", disaggregated=True))
+    assert apart.slo_met == 1
+    assert 1.0 < apart.max_gap_s.p99 <= 2.0, "a load of a second, within eight TPOT SLOs"
+
+
 def test_allocating_a_whole_pool_makes_the_baselines_cold_starts_longer(tmp_path):
     rows = [(0.0, 0, 1024, 5)]
     took = [
