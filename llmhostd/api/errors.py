@@ -104,6 +104,9 @@ def error_response(request: Request[Any, Any, Any], error: Exception) -> Respons
     problem = problem_of(error)
     if problem.status == 404 and isinstance(error, HTTPException):
         problem.body.error.message = f"there is no {request.method} {request.url.path}; see /schema"
+    elif problem.status == 413:
+        most = f"{request.app.request_max_body_size:,} bytes"
+        problem.body.error.message = f"the body is larger than {most}, which is all that is taken (http.max_body_bytes)"
     headers = problem.headers | dict(getattr(error, "headers", None) or {})
     return Response(problem.body, status_code=problem.status, headers=headers, media_type="application/json")
 
