@@ -15,6 +15,7 @@ from llmhostd.compute.estimator import ProfiledEstimator
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.model import ModelSpec
 from llmhostd.domain.profile import LatencyModel, Profile
+from llmhostd.engines.huge_pages import begin_again_with_huge_pages
 from llmhostd.state.database import open_database
 from llmhostd.state.lock import own_state
 from llmhostd.state.profiles import ProfileTable
@@ -48,6 +49,7 @@ def profile(place: Place, /, names: tuple[str, ...], verifies: bool, loads: int,
 
 
 def _measure(place: Place, names: Sequence[str]) -> None:
+    begin_again_with_huge_pages()
     config, directory = config_of(place), state_dir_of(place)
     with own_state(directory):
         table = ProfileTable(open_database(directory))
@@ -63,6 +65,7 @@ def _verify(place: Place, names: Sequence[str], loads: int, seed: int) -> None:
             raise OperatorError(
                 f"the daemon on {daemon.where} computes on the same cores: stop it, or both are measured wrong"
             )
+    begin_again_with_huge_pages()
     config = config_of(place)
     table = plain_table("MODEL", "KIND", "LOADS", "MEAN RELATIVE ERROR", "P90", "MAX", "MEAN BIAS",
                         "SAME LOAD AGAIN")  # fmt: skip

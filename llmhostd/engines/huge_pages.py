@@ -5,6 +5,8 @@ reads ahead across what would be the end of a small page. The C library asks the
 told to before the process starts; the kernel gives them where `transparent_hugepage/enabled` is `madvise` or `always`.
 """
 
+import os
+import sys
 from collections.abc import Mapping
 
 _VARIABLE = "GLIBC_TUNABLES"
@@ -20,3 +22,13 @@ def with_huge_pages(environment: Mapping[str, str]) -> dict[str, str]:
     if _TUNABLE in said:
         return dict(environment)
     return {**environment, _VARIABLE: ":".join(one for one in (said, f"{_TUNABLE}=1") if one)}
+
+
+def begin_again_with_huge_pages() -> None:
+    """Replace this process, started as a command, by the same command on such pages; return if it is on them already.
+
+    Nothing of it is kept: call it before anything was done or said.
+    """
+    environment = with_huge_pages(os.environ)
+    if environment != dict(os.environ):
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - this very command

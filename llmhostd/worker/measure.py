@@ -3,8 +3,9 @@
 Iterations of requests that do not exist, through the same batch and the same engine as real ones. Which of them are
 timed is found out on the way (`compute.grid_sampler`, `compute.dense_sampler`); when, is the node mind's to say.
 
-Whatever else runs on the machine makes a sample slower, and for longer than one sample takes. So all are timed once
-more at the end, and the shorter time counts.
+A machine has moods that last longer than one sample: others use its cores, or its memory. So all are timed once more
+at the end, and what is between the two times counts: iterations will meet either mood. Where they are far from each
+other something disturbed one of them, so a third time decides.
 """
 
 import time
@@ -13,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from statistics import median
 from typing import NamedTuple
 
 import msgspec
@@ -40,6 +42,8 @@ class MeasurePolicy:
     """...and no more runs are needed once the two fastest differ by no more than this share..."""
     enough_s: float = 0.25
     """...or when they took longer than this together."""
+    disturbed: float = 0.15
+    """Times of one sample that differ by more than this share are decided by a third."""
     grids: GridSamplingPolicy = field(default_factory=GridSamplingPolicy)
 
 
@@ -49,7 +53,7 @@ Rows = Sequence[tuple[int, int]]
 
 class _Timed(NamedTuple):
     rows: Rows
-    seconds: float
+    seconds: tuple[float, ...]
     learn: Callable[[float], None]
 
 
@@ -165,10 +169,13 @@ class Measurement:
     def _time(self, rows: Rows, learn: Callable[[float], None]) -> None:
         seconds = self._typical_s(rows)
         learn(seconds)
-        self._once_more.append(_Timed(rows, seconds, learn))
+        self._once_more.append(_Timed(rows, (seconds,), learn))
 
     def _time_again(self, one: _Timed) -> None:
-        one.learn(min(one.seconds, self._typical_s(one.rows)))
+        seconds = (*one.seconds, self._typical_s(one.rows))
+        one.learn(median(seconds))
+        if len(seconds) == 2 and not _agreed(seconds, self._policy.disturbed):
+            self._once_more.append(one._replace(seconds=seconds))
 
     def _typical_s(self, rows: Rows) -> float:
         policy = self._policy
@@ -179,7 +186,9 @@ class Measurement:
         """Seconds of iterations with these (past, chunk) rows, the last token of each sampled.
 
         As many as `repeats`, unless they take `enough_s` together before, or the two fastest differ by no more than
-        `agree` of the time. Raises EngineError as the engine does.
+        `agree` of the time. An engine prepares itself anew when the count of tokens changes, as it does with nearly
+        every chunk that is served, and not from one decode to the next: so one token is computed ahead of each chunk.
+        Raises EngineError as the engine does.
         """
         instance = self._runner.instance
         needed = [-(-(past + chunk) // instance.block_tokens) for past, chunk in rows]
@@ -188,8 +197,11 @@ class Measurement:
         with self._runner.borrow_blocks(min(sum(needed), most)) as blocks:
             # Pages that were never written are all the same page, which stays in the nearest cache.
             instance.resize_kv(instance.kv_blocks, [(blocks[0], block) for block in blocks])
-            parts = _parts(rows, needed, blocks)
+            parts, other = _parts(rows, needed, blocks), _parts([(0, 1)], [1], blocks)
+            chunked = any(chunk > 1 for _, chunk in rows)
             while len(seconds) < repeats and sum(seconds) < enough_s and not _agreed(seconds, agree):
+                if chunked:
+                    instance.run(flatten(other, instance.block_tokens))
                 began_s = time.perf_counter()
                 instance.run(flatten(parts, instance.block_tokens)).argmax(axis=1)
                 seconds.append(time.perf_counter() - began_s)

@@ -45,3 +45,18 @@ def test_large_pieces_ask_for_huge_pages_where_the_kernel_lets_them() -> None:
             [sys.executable, "-c", PROBE], env=environment, capture_output=True, text=True, check=True
         )
         assert done.stdout.strip() == str(asks)
+
+
+def test_a_command_begins_again_once_with_the_same_words(tmp_path: Path) -> None:
+    script = tmp_path / "command.py"
+    script.write_text(
+        "import os, sys\n"
+        "from llmhostd.engines.huge_pages import begin_again_with_huge_pages\n"
+        "before = os.environ.get('GLIBC_TUNABLES')\n"
+        "begin_again_with_huge_pages()\n"
+        "print(before, sys.argv[1:], sys.flags.dev_mode)\n"
+    )
+    plain = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
+    command = [sys.executable, "-X", "dev", str(script), "--state-dir", "a b"]
+    done = subprocess.run(command, env=plain, capture_output=True, text=True, check=True)
+    assert done.stdout == "glibc.malloc.hugetlb=1 ['--state-dir', 'a b'] True\n"

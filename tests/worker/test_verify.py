@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llmhostd_openvino import open_engine
 
 from llmhostd.compute.estimator import ProfiledEstimator
 from llmhostd.daemon.nodes import node_layout
 from llmhostd.domain.ids import ModelName
 from llmhostd.domain.model import ComputePrecision, KvPrecision, ModelSpec, ModelState, Slo
+from llmhostd.engines.interface import Floats, Iteration, LoadOptions
+from llmhostd.engines.runner import Runner
 from llmhostd.loader.safetensors import describe
 from llmhostd.worker.alone import load_alone, measure_alone
 from llmhostd.worker.measure import Measurement, MeasurePolicy
@@ -51,6 +54,27 @@ def test_a_model_is_measured_and_verified_without_a_daemon(tiny_models_dir: Path
         one.measured_s > 0 and one.again_s > 0 and one.predicted_s == predict(estimator, one.load) for one in deviations
     )
     hosted.take_apart(ModelState.UNLOADING).unload()
+
+
+def test_a_chunk_is_timed_behind_another_count_and_a_decode_behind_the_same(tiny_models_dir: Path) -> None:
+    """As they are served."""
+    instance = open_engine(node_layout().nodes[0]).load(
+        tiny_models_dir / "tiny-llama", LoadOptions(compute=ComputePrecision.F32, kv=KvPrecision.U8, threads=1)
+    )
+    runner = Runner(instance)
+    runner.resize(8)
+    counts, run = [], instance.run
+
+    def counted(iteration: Iteration) -> Floats:
+        counts.append(len(iteration.positions))
+        return run(iteration)
+
+    instance.run = counted  # type: ignore[method-assign]
+    measurement = Measurement(runner, MeasurePolicy())
+    assert len(measurement.time_rows([(3, 40)], 3, 60.0)) == 3
+    assert len(measurement.time_rows([(30, 1)] * 5, 2, 60.0)) == 2
+    assert counts == [1, 40, 1, 40, 1, 40, 5, 5]
+    instance.unload()
 
 
 def test_the_mean_is_of_relative_errors_of_one_kind() -> None:
