@@ -15,12 +15,15 @@ from llmhostd.api.metrics import CONTENT_TYPE, exposition
 from llmhostd.api.openapi import WholeDocument
 from llmhostd.api.policy import HttpPolicy
 from llmhostd.api.service import Service
+from llmhostd.api.stores import store_file
+from llmhostd.api.transfers import Transfers
 
 _BEHIND_GATE = (
     openai.chat_completions, openai.completions, openai.list_models, openai.get_model,
     admin.get_host, admin.list_model_states, admin.list_nodes, admin.list_instances, admin.list_requests,
     admin.get_kept_request, admin.forget_kept_request,
     admin.list_profiles, admin.get_usage, admin.register_model, admin.remove_model, admin.follow_decisions, *ASKED,
+    store_file,
 )  # fmt: skip
 
 
@@ -45,13 +48,14 @@ async def metrics(registry: Registry) -> Response[bytes]:
 
 def create_app(service: Service, policy: HttpPolicy, registry: CollectorRegistry) -> Litestar:
     """Compose the ASGI application."""
-    gate = Gate(policy)
+    gate, transfers = Gate(policy), Transfers(policy.max_store_transfers)
     gated = Router(path="/", route_handlers=[*_BEHIND_GATE, metrics], guards=[gate])
     described = Router(path="/schema", route_handlers=[], guards=[gate], include_in_schema=False)
     return Litestar(
         route_handlers=[gated, healthz, readyz],
         dependencies={
             "service": Provide(lambda: service, sync_to_thread=False),
+            "transfers": Provide(lambda: transfers, sync_to_thread=False),
             "policy": Provide(lambda: policy, sync_to_thread=False),
             "registry": Provide(lambda: registry, sync_to_thread=False),
         },

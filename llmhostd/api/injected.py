@@ -6,7 +6,9 @@ from prometheus_client import CollectorRegistry
 
 from llmhostd.api.policy import HttpPolicy
 from llmhostd.api.service import Service
+from llmhostd.api.transfers import Transfers
 
 Host = NamedDependency[SkipValidation[Service]]
 Policy = NamedDependency[SkipValidation[HttpPolicy]]
+Transferring = NamedDependency[SkipValidation[Transfers]]
 Registry = NamedDependency[SkipValidation[CollectorRegistry]]

@@ -13,6 +13,7 @@ from litestar.routes import HTTPRoute
 
 from llmhostd.api.errors import ErrorBody
 
+_BYTES = "application/octet-stream"
 _REF = "#/components/schemas/{name}"
 _ERROR_STATUSES = {
     400: "The request is wrong; the error names the field.",
@@ -20,6 +21,7 @@ _ERROR_STATUSES = {
     403: "A browser page from elsewhere asks.",
     404: "There is nothing of that name; the error names the nearest.",
     413: "The body is too large.",
+    416: "The file has no such bytes.",
     429: "It could not be in time, or does not fit now: see Retry-After and the estimate.",
     500: "An engine failed at it.",
     503: "Draining, no node is up, or the model is broken.",
@@ -31,6 +33,7 @@ def documented(
     body: type | None = None,
     answer: type | None = None,
     streams: bool = False,
+    file: bool = False,
     errors: tuple[int, ...] = (),
 ) -> dict[str, Any]:
     """Return a handler's `opt`: what Litestar cannot read off its signature."""
@@ -41,7 +44,9 @@ def documented(
         statuses |= {404, 429, 500}
     if streams:
         statuses |= {503}
-    return {"body": body, "answer": answer, "streams": streams, "errors": tuple(sorted(statuses))}
+    if file:
+        statuses |= {416}
+    return {"body": body, "answer": answer, "streams": streams, "file": file, "errors": tuple(sorted(statuses))}
 
 
 class WholeDocument(JsonRenderPlugin):
@@ -87,6 +92,10 @@ def _complete(operation: dict[str, Any], opt: dict[str, Any], schema_of: dict[ty
         if body is not None:
             content["application/json"] = {"schema": schema_of[answer]} if answer else {}
         responses[status]["content"] = content
+    if opt.get("file"):
+        content = {_BYTES: {"schema": {"type": "string", "format": "binary"}}}
+        responses["200"]["content"] = content
+        responses["206"] = {"description": "The range that was asked for.", "content": content}
     error = {"application/json": {"schema": schema_of[ErrorBody]}}
     # Litestar's own description of a wrong parameter has another shape than our errors.
     if "400" in responses:

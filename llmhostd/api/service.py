@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Protocol
 
 from llmhostd.domain.actions import Refusal
@@ -226,6 +227,10 @@ class Service(Protocol):
 
     def added(self, name: ModelName) -> tuple[int, ModelName | None]:
         """When a model was added (Unix seconds), and of an adapter its base. Raises UnknownModelError."""
+        ...
+
+    def directory(self, name: ModelName) -> Path:
+        """Where a model's files lie; of an adapter its own. Raises UnknownModelError."""
         ...
 
     async def register(self, registration: ModelRegistration) -> ModelSnapshot:

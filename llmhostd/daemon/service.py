@@ -169,6 +169,10 @@ class Daemon:
         model = self._models.registered(name)
         return int(model.added_at), model.adapter.base if model.adapter else None
 
+    def directory(self, name: ModelName) -> Path:
+        """See `Service`."""
+        return Path(self._models.registered(name).path)
+
     async def register(self, registration: ModelRegistration) -> ModelSnapshot:
         """See `Service`."""
         async with self._changing:

@@ -17,7 +17,7 @@ from llmhostd.loader.range_fetch import FetchPolicy, RangeFetch
 from llmhostd.loader.remote_url import RemoteUrl, open_client
 from llmhostd.loader.safetensors import CONFIG_FILE
 from llmhostd.loader.store_directory import making
-from llmhostd.loader.store_index import DATA_FILE, INDEX_FILE, MAX_INDEX_BYTES, REMOTE_FILE, Remote
+from llmhostd.loader.store_index import DATA_FILE, INDEX_FILE, MAX_INDEX_BYTES, REMOTE_FILE, Remote, is_companion_name
 
 _MOST_COMPANIONS = 64
 _MOST_COMPANION_BYTES = 256 << 20
@@ -86,9 +86,7 @@ def _checked_index(content: bytes, where: str) -> StoreIndex:
 
 
 def _check_name(one: SourceFile, where: str) -> None:
-    """Plain names only: nothing leads out of the directory, and nothing replaces the store's own files."""
-    plain = one.name and not any(character in one.name for character in "/\\\0")
-    if not plain or one.name.startswith((".", DATA_FILE)) or one.size_bytes < 0 or len(one.name) > 255:
+    if not is_companion_name(one.name) or one.size_bytes < 0:
         raise CheckpointError(f"{where}: names {one.name[:100]!r}, which is no file beside the weights")
 
 

@@ -52,6 +52,12 @@ def arrives(path: Path) -> bool:
     return not (path / DATA_FILE).exists() and (path / REMOTE_FILE).exists()
 
 
+def is_companion_name(name: str) -> bool:
+    """Whether a file beside the weights may be called so: it leads nowhere else, and is none of the store's own."""
+    plain = 0 < len(name) <= 255 and not any(character in name for character in "/\\\0")
+    return plain and not name.startswith((".", DATA_FILE))
+
+
 def read_index(path: Path) -> StoreIndex:
     """Read and check the index of a store directory. Raises CheckpointError naming the file and what is wrong in it."""
     file, data = path / INDEX_FILE, path / DATA_FILE
