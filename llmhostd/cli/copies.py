@@ -89,6 +89,11 @@ def wait_until_unused(place: Place, name: str) -> None:
             time.sleep(0.1)
 
 
+def taken(destination: Path, name: str) -> OperatorError:
+    """Say that something else is there."""
+    return OperatorError(f"{destination} exists: `llmhostd models rm {name}` deletes it, or give another --name")
+
+
 def delete(path: Path) -> None:
     """Delete a directory that is ours; under its name it is gone at once. Raises OperatorError."""
     going = path if path.suffix == _REMOVED else path.with_name(f".{path.name.lstrip('.')}{_REMOVED}")

@@ -10,13 +10,14 @@ import msgspec
 from llmhostd_tui.words import spell_bytes
 
 from llmhostd.api.service import ModelRegistration
-from llmhostd.cli.copies import delete, leftovers, say_what_becomes
-from llmhostd.cli.daemon_client import daemon_if_running, running_daemon
+from llmhostd.cli.copies import delete, leftovers, say_what_becomes, taken
+from llmhostd.cli.daemon_client import config_of, daemon_if_running, running_daemon
 from llmhostd.cli.registry import check_servable, model_files, register, registered, remove, unknown_model
+from llmhostd.cli.remote_models import bring
 from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import console, plain_table
 from llmhostd.daemon.registration import checked_name, examine
-from llmhostd.domain.errors import CallerError, LlmhostdError, OperatorError
+from llmhostd.domain.errors import CallerError, LlmhostdError
 from llmhostd.domain.model import ComputePrecision, KvPrecision, WeightFormat
 from llmhostd.domain.snapshot import ModelSnapshot
 from llmhostd.loader import hub
@@ -24,9 +25,9 @@ from llmhostd.loader.adapter import is_adapter, verify_adapter
 from llmhostd.loader.adapter_copy import copy_adapter, is_adapter_copy
 from llmhostd.loader.convert import convert, is_copy_of
 from llmhostd.loader.progress import drawn_progress
-from llmhostd.loader.remote_store import add_remote
-from llmhostd.loader.remote_url import RemoteUrl, is_url, parse_url
-from llmhostd.loader.store_index import arrives, is_store, read_remote
+from llmhostd.loader.remote_store import RemotePlace
+from llmhostd.loader.remote_url import is_url
+from llmhostd.loader.store_index import arrives, is_store
 from llmhostd.loader.verify import verify as verify_store
 
 POSITIVE = click.FloatRange(min=0, min_open=True)
@@ -62,23 +63,27 @@ def _serving_options(command: Callable[..., None]) -> Callable[..., None]:
     epilog=example(
         "models add /srv/models/qwen3-0.6b",
         "models add ./llama --name chat --quantize int8",
-        "models add https://models.example.org/qwen3-0.6b",
+        "models add peer://box2:11500/qwen3-0.6b",
+        "models add s3://models/team/qwen3-0.6b",
     ),
 )
 @click.argument("path", metavar="PATH|URL")
 @_serving_options
+@click.option("--peer-key", envvar="LLMHOSTD_PEER_KEY", show_envvar=True, default="", metavar="KEY",
+              help="API key of the daemon at a peer: address.")  # fmt: skip
 @click.pass_obj
-def add(place: Place, /, path: str, name: str | None, **options: Any) -> None:
+def add(place: Place, /, path: str, name: str | None, peer_key: str, **options: Any) -> None:
     """Add the checkpoint in directory PATH (safetensors, config.json, tokenizer.json), or the LoRA adapter there.
 
     Its files are only read: a copy that is made for loading, with checksums, is put into the state directory. An
     adapter (PEFT's adapter_config.json, adapter_model.safetensors) shares the weights of its base, a model here.
 
-    Of an http(s) URL, where such a copy lies behind any server of files that serves ranges, all but the weights is
-    fetched now. They come, and stay, when the model is first loaded: `llmhostd models load NAME` does that at once.
+    Of a URL, where such a copy lies, all but the weights is fetched now; they come, and stay, when the model is first
+    loaded. It is https://HOST/PATH/NAME (any server of files that serves ranges), peer://HOST:PORT/NAME (another
+    daemon's model) or s3://BUCKET/PATH/NAME. Added again from elsewhere, it has one more place to come from.
     """
     if is_url(path):
-        _serve_remote(place, parse_url(path), path, name, **options)
+        _serve_remote(place, RemotePlace(path, peer_key), name, **options)
     else:
         _serve_local(place, Path(path).expanduser().absolute(), name, **options)
 
@@ -111,32 +116,27 @@ def pull(place: Place, /, repository: str, revision: str, name: str | None, **op
 
 
 def _serve_remote(
-    place: Place, url: RemoteUrl, text: str, name: str | None, *, quantized: str | None, in_place: bool,
-    base: str | None, **options: Any,
-) -> None:  # fmt: skip
+    place: Place, there: RemotePlace, name: str | None, *, quantized: str | None, in_place: bool, **options: Any
+) -> None:
     """Fetch what is small, and register."""
     if place.url:
         raise CallerError("models add URL works on the daemon's own machine only: leave out --url", field="url")
-    for option, given in (("--quantize", quantized), ("--in-place", in_place), ("--base", base)):
+    for option, given in (("--quantize", quantized), ("--in-place", in_place)):
         if given:
             raise CallerError(f"{option} is not for a URL: what lies there is served as it is", field="path")
-    name = checked_name(name or url.name)
+    name = checked_name(name or there.url.name)
     path = model_files(place) / name
-    known = read_remote(path)
-    if known is None:
-        if path.exists():
-            raise _taken(path, name)
-        add_remote(url, text, path)
-    elif known.url != text:
-        raise _taken(path, name)
-    options |= {"quantized": None, "in_place": True, "base": None}
+    new = bring(there, path, name, config_of(place).fetch)
     try:
-        _serve(place, path, name, named=True, source=url.shown, **options)
+        _serve(place, path, name, named=True, source=there.url.shown, quantized=None, in_place=True, **options)
     except LlmhostdError:
-        if known is None:
+        if new:
             delete(path)
         raise
-    click.echo(f"its weights are fetched when it is first loaded: `llmhostd models load {name}` does so now", err=True)
+    if arrives(path):
+        click.echo(
+            f"its weights are fetched when it is first loaded: `llmhostd models load {name}` does so now", err=True
+        )
 
 
 def _serve(
@@ -269,7 +269,7 @@ def make_store(place: Place, source: Path, name: str, kind: str | None) -> Path:
             what = f"making {name}" if kind is None else f"making {name} ({kind})"
             convert(source, destination, weights, partial(draw, what), reading)
         elif destination != source and not is_copy_of(destination, source, weights, reading):
-            raise _taken(destination, name)
+            raise taken(destination, name)
     return destination
 
 
@@ -279,17 +279,13 @@ def keep_adapter(place: Place, source: Path, name: str) -> Path:
     if destination.exists():
         if destination == source or is_adapter_copy(destination, source):
             return destination
-        raise _taken(destination, name)
+        raise taken(destination, name)
     copy_adapter(source, destination)
     return destination
 
 
 def _is_here(path: Path) -> bool:
     return is_store(path) and not arrives(path)
-
-
-def _taken(destination: Path, name: str) -> OperatorError:
-    return OperatorError(f"{destination} exists: `llmhostd models rm {name}` deletes it, or give another --name")
 
 
 def _to_come(one: ModelSnapshot) -> str:

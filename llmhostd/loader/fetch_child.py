@@ -17,8 +17,8 @@ from llmhostd.domain.errors import CheckpointError, LlmhostdError
 from llmhostd.domain.words import Word
 from llmhostd.loader.arriving_file import ArrivingFile, WantedChunk, chunks_of
 from llmhostd.loader.checksum import checksum
+from llmhostd.loader.origins import Origin, Origins
 from llmhostd.loader.range_fetch import FetchPolicy, RangeFetch, StoppedError
-from llmhostd.loader.remote_url import open_client, parse_url
 from llmhostd.loader.store_index import DATA_FILE, Remote, arrives, read_index, read_remote
 
 _TELL_EVERY_S = 0.1
@@ -46,12 +46,12 @@ class _Fetching:
 
     def __init__(self, store: Path, remote: Remote, policy: FetchPolicy, file: ArrivingFile) -> None:
         index = read_index(store)
-        self._url, self._remote, self._policy, self._file = parse_url(remote.url), remote, policy, file
-        self._client = open_client(self._url, policy.fetch_timeout_s, policy.fetch_connections)
+        self._origins, self._policy, self._file = Origins(remote, policy), policy, file
         self._chunks = chunks_of(index)
         self._chunk_bytes = index.chunk_bytes
         self._next = 0
-        self._ranges: list[RangeFetch] = []
+        self._coming: dict[int, RangeFetch] = {}
+        """By the number of the chunk that each fetches."""
         self._there = bytearray(len(self._chunks))
         self._front = 0
         self._running = 0
@@ -79,20 +79,16 @@ class _Fetching:
             here_bytes=here_bytes,
             present_bytes=self._present_bytes,
             fetched_bytes=self._fetched_bytes,
-            coming_bytes=sum(one.coming_bytes for one in self._ranges),
+            coming_bytes=sum(one.coming_bytes for one in self._coming.values()),
             error=self._error,
         )
 
     def _work(self) -> None:
         buffer = memoryview(bytearray(self._chunk_bytes))
-        ranges = RangeFetch(
-            self._client, self._url.file(DATA_FILE), self._remote.data_bytes, self._policy, lambda: bool(self._error)
-        )
-        self._ranges.append(ranges)
         error = ""
         try:
             while (number := self._take()) is not None:
-                self._bring(number, buffer, ranges)
+                self._bring(number, buffer)
         except StoppedError:
             pass
         except (LlmhostdError, OSError, httpx.HTTPError) as problem:
@@ -109,12 +105,12 @@ class _Fetching:
             self._next += 1
             return self._next - 1
 
-    def _bring(self, number: int, buffer: memoryview, ranges: RangeFetch) -> None:
+    def _bring(self, number: int, buffer: memoryview) -> None:
         chunk = self._chunks[number]
         there = self._file.has(chunk, buffer)
         if not there:
             data = buffer[: chunk.end - chunk.begin]
-            self._fetch_checked(chunk, data, ranges)
+            self._fetch(chunk, data, number)
             self._file.put(chunk, data)
         with self._news:
             self._there[number] = True
@@ -122,22 +118,37 @@ class _Fetching:
                 self._front += 1
             self._present_bytes += chunk.end - chunk.begin
             self._fetched_bytes += 0 if there else chunk.end - chunk.begin
-            ranges.coming_bytes = 0
+            self._coming.pop(number, None)
         if not there:
             self._file.flush()
 
-    def _fetch_checked(self, chunk: WantedChunk, data: memoryview, ranges: RangeFetch) -> None:
-        what = (
-            f"{self._url.shown}/{DATA_FILE}: block `{chunk.block}`, chunk {chunk.place}"
-            f" (bytes {chunk.begin} to {chunk.end})"
-        )
-        for _ in range(2):  # once more, should only its way here have damaged it
-            ranges.fetch(chunk.begin, data, what)
-            if checksum(data) == chunk.checksum:
+    def _fetch(self, chunk: WantedChunk, data: memoryview, number: int) -> None:
+        """From whoever has it."""
+        while True:
+            origin = self._origins.now
+            ranges = origin.ranges(lambda: bool(self._error))
+            with self._news:
+                self._coming[number] = ranges
+            try:
+                _fetch_checked(chunk, data, ranges, origin)
+            except LlmhostdError as error:
+                self._origins.failed(origin, error)
+            else:
                 return
-        was, now = self._remote.etag, ranges.etag
-        replaced = f"the file was replaced there (ETag {was}, now {now})" if was != now else "it is damaged there"
-        raise CheckpointError(f"{what}: came twice with a wrong checksum: {replaced}; what was right is kept")
+
+
+def _fetch_checked(chunk: WantedChunk, data: memoryview, ranges: RangeFetch, origin: Origin) -> None:
+    what = (
+        f"{origin.url.shown}/{DATA_FILE}: block `{chunk.block}`, chunk {chunk.place}"
+        f" (bytes {chunk.begin} to {chunk.end})"
+    )
+    for _ in range(2):  # once more, should only its way here have damaged it
+        ranges.fetch(chunk.begin, data, what)
+        if checksum(data) == chunk.checksum:
+            return
+    was, now = origin.address.etag, ranges.etag
+    replaced = f"the file was replaced there (ETag {was}, now {now})" if was != now else "it is damaged there"
+    raise CheckpointError(f"{what}: came twice with a wrong checksum: {replaced}; what was right is kept")
 
 
 def fetch(store: Path, policy: FetchPolicy) -> Arrived:

@@ -14,10 +14,10 @@ from typing import Protocol
 import httpx
 
 from llmhostd.domain.errors import OperatorError
+from llmhostd.loader.http_answer import RETRIED_STATUS, LongerError, bounded
 from llmhostd.loader.hub_listing import RemoteFile
 
 _CHUNK_BYTES = 1 << 20
-_RETRIED_STATUS = (408, 425, 429, 500, 502, 503, 504)
 
 
 class _Hash(Protocol):
@@ -85,13 +85,14 @@ def _attempt(
                 _check_status(response, file)
                 if response.status_code == httpx.codes.OK and have:  # the range was ignored: all of it comes
                     digest, have = _restart(file, out.fileno())
-                for chunk in response.iter_raw():
-                    have += len(chunk)
-                    if have > file.size_bytes:
-                        break
-                    out.write(chunk)
-                    digest.update(chunk)
-                    received(have)
+                try:
+                    for chunk in bounded(response, file.size_bytes - have):
+                        have += len(chunk)
+                        out.write(chunk)
+                        digest.update(chunk)
+                        received(have)
+                except LongerError:
+                    have = file.size_bytes + 1
         out.flush()
         os.fsync(out.fileno())
     if have < file.size_bytes:
@@ -128,6 +129,6 @@ def _check_status(response: httpx.Response, file: RemoteFile) -> None:
     status = response.status_code
     if status in (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT):
         return
-    if status in _RETRIED_STATUS:
+    if status in RETRIED_STATUS:
         raise _BrokenError(f"status {status}")
     raise OperatorError(f"{file.name}: the hub answered {status} {response.reason_phrase}")

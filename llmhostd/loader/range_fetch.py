@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import httpx
 
 from llmhostd.domain.errors import CheckpointError
+from llmhostd.loader.http_answer import RETRIED_STATUS, said
 
-_RETRIED_STATUS = (408, 425, 429, 500, 502, 503, 504)
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _LONGEST_WAIT_S = 8.0
 _MOST_BYTES = 64 << 10
@@ -22,7 +22,7 @@ _MOST_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class FetchPolicy:
-    """How weights are fetched from a web server."""
+    """How weights are fetched from elsewhere: a web server, a peer, a bucket."""
 
     fetch_connections: int = 8
     """Connections at a time; each holds one chunk (8 MiB) in memory."""
@@ -34,6 +34,11 @@ class FetchPolicy:
     """Seconds without a byte after which a connection counts as broken."""
     fetch_spare_bytes: int = 256 * 1024**2
     """Disk space that weights which are fetched leave free."""
+    s3_endpoint: str = ""
+    """Address of a server that speaks S3 (MinIO, Ceph) for `models add s3://BUCKET/PATH/NAME`; empty:
+    $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, or Amazon's."""
+    s3_region: str = ""
+    """Its region; empty: $AWS_REGION, $AWS_DEFAULT_REGION, that of the profile, or us-east-1."""
 
 
 class StoppedError(Exception):
@@ -107,8 +112,8 @@ class RangeFetch:
 
     def _check(self, response: httpx.Response, begin: int, what: str) -> None:
         status = response.status_code
-        if status in _RETRIED_STATUS:
-            raise _BrokenError(f"the server answered {status} {response.reason_phrase}")
+        if status in RETRIED_STATUS:
+            raise _BrokenError(said(response))
         if status == httpx.codes.OK:
             raise CheckpointError(f"{what}: the server answered with the whole file; it must be one that serves ranges")
         if status == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -116,7 +121,7 @@ class RangeFetch:
                 f"{what}: the file there is shorter by now: it was replaced; remove the model and add it again"
             )
         if status != httpx.codes.PARTIAL_CONTENT:
-            raise CheckpointError(f"{what}: the server answered {status} {response.reason_phrase}")
+            raise CheckpointError(f"{what}: {said(response)}")
         found = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
         if found is None or int(found[1]) != begin:
             raise CheckpointError(f"{what}: the server answered with another range than was asked for")

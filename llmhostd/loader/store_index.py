@@ -19,14 +19,22 @@ REMOTE_FILE = f"{DATA_FILE}.remote.json"
 MAX_INDEX_BYTES = 64_000_000
 
 
-class Remote(Word):
-    """Where the weights of a store are to be fetched."""
+class Address(Word):
+    """One place that has the weights of a store."""
 
     url: str
     """Of the store's directory, secrets included."""
-    data_bytes: int
     etag: str = ""
     """Of the data file when the model was added; servers may have none."""
+    key: str = ""
+    """What a peer is opened with."""
+
+
+class Remote(Word):
+    """Where the weights of a store are to be fetched: from the first of these places that has them."""
+
+    data_bytes: int
+    addresses: tuple[Address, ...]
 
 
 def read_remote(path: Path) -> Remote | None:

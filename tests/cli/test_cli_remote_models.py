@@ -8,6 +8,7 @@ from file_server import FileServer, serving
 from typed_commands import llmhostd, refused
 
 from llmhostd.loader.convert import convert
+from llmhostd.loader.store_index import read_remote
 from llmhostd.state.database import open_database
 from llmhostd.state.models import ModelTable
 
@@ -15,6 +16,7 @@ from llmhostd.state.models import ModelTable
 @pytest.fixture
 def files(tmp_path: Path, tiny_models_dir: Path) -> Iterator[FileServer]:
     convert(tiny_models_dir / "tiny-llama", tmp_path / "served" / "store" / "llama")
+    convert(tiny_models_dir / "tiny-qwen3", tmp_path / "served" / "store" / "other")
     with serving(FileServer(tmp_path / "served")) as server:
         yield server
 
@@ -31,7 +33,12 @@ def test_it_is_added_without_its_weights_once_and_removed_whole(files: FileServe
     assert "not here yet" in refused("--state-dir", state, "models", "verify", "llama", status=1)
     assert llmhostd("--state-dir", state, "models", "verify").returncode == 0
     assert llmhostd("--state-dir", state, "models", "add", url + "?key=s3cret").returncode == 0, "again"
-    assert "exists: `llmhostd models rm llama`" in refused("--state-dir", state, "models", "add", url, status=1)
+    assert llmhostd("--state-dir", state, "models", "add", url + "?key=new").returncode == 0, "with a new key"
+    remote = read_remote(state / "models" / "llama")
+    assert remote is not None
+    assert [one.url for one in remote.addresses] == [url + "?key=new"]
+    other = ("models", "add", f"{files.origin}/store/other", "--name", "llama")
+    assert "exists: `llmhostd models rm llama`" in refused("--state-dir", state, *other, status=1)
     assert "is deleted" in llmhostd("--state-dir", state, "models", "rm", "llama").stdout
     assert list((state / "models").iterdir()) == []
 
@@ -39,13 +46,22 @@ def test_it_is_added_without_its_weights_once_and_removed_whole(files: FileServe
 @pytest.mark.parametrize(
     ("address", "options", "says"),
     [
-        ("file:///etc", (), "path: file: is not read; expected an https: or http: address"),
-        ("{}/store/other", (), "the server answered 404"),
+        ("file:///etc", (), "path: file: is not read; expected an https:, http:, peer: or s3: address"),
+        ("{}/store/nothing", (), "the server answered 404"),
         (
             "http://127.0.0.1:1/store/llama",
             (),
             "http://127.0.0.1:1/store/llama/weights.llmhostd.json: cannot be fetched",
         ),
+        (
+            "peer://127.0.0.1:1/llama",
+            (),
+            "http://127.0.0.1:1/api/v1/models/llama/store/weights.llmhostd.json: cannot be",
+        ),
+        ("peer://127.0.0.1/a/b", (), "path: this address is none of a peer's model: peer://HOST:PORT/MODEL"),
+        ("peer://s3cret@127.0.0.1/llama", (), "holds what may be a key; give that as --peer-key"),
+        ("s3://key:s3cret@bucket/llama", (), "those of a bucket come from the environment or a profile"),
+        ("s3://Bucket/llama", (), "path: this address is none of a store in a bucket: s3://BUCKET/PATH/NAME"),
         ("{}/store/llama", ("--quantize", "int8"), "--quantize is not for a URL"),
         ("{}/store/llama", ("--name", "no name"), "name: is 'no name'"),
         ("{}/store/llama", ("--compute", "f32", "--kv", "bf16"), "kv: bf16 does not go with compute f32"),
@@ -58,4 +74,5 @@ def test_what_cannot_be_added_is_said_in_a_line_and_leaves_nothing(
     assert done.returncode in (1, 2)
     assert len(done.stderr.splitlines()) == 1
     assert says in done.stderr
+    assert "s3cret" not in done.stderr
     assert not list((tmp_path / "state").rglob("*llama*"))
