@@ -90,6 +90,30 @@ class ProfiledEstimator:
         return min(max(factor, self._policy.least), self._policy.most)
 
 
+class SettlingEstimator:
+    """Tells times while an instance packs weights beside its iterations, from what that cost the last of them."""
+
+    __slots__ = ("extra_s", "settled")
+
+    WEIGHT = 0.5
+    """Share of one observation in what is expected of the next iteration: there are some ten of them."""
+
+    def __init__(self, settled: Estimator) -> None:
+        """`settled`: tells the times of later."""
+        self.settled = settled
+        self.extra_s = 0.0
+        """How much longer the next iteration will take."""
+
+    def iteration_s(self, *, prefill: tuple[tuple[int, int], ...], decode_batch: int, decode_context: int) -> float:
+        """Seconds of one iteration; 0 when it computes nothing."""
+        seconds = self.settled.iteration_s(prefill=prefill, decode_batch=decode_batch, decode_context=decode_context)
+        return seconds + self.extra_s if seconds else 0.0
+
+    def observe(self, *, predicted_s: float, actual_s: float) -> None:
+        """Learn from one iteration; `predicted_s` is what was said of it here."""
+        self.extra_s = max(self.extra_s + self.WEIGHT * (actual_s - predicted_s), 0.0)
+
+
 class RoughEstimator:
     """Stands in until a model shape was measured: bytes over a slow machine's memory bandwidth, never flattering."""
 

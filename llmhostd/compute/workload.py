@@ -12,7 +12,7 @@ import msgspec
 
 from llmhostd.compute.adapter_turns import AdapterRoom, distinct
 from llmhostd.compute.deadlines import AS_PROMISED, DeadlinePolicy
-from llmhostd.compute.estimator import Estimator
+from llmhostd.compute.estimator import Estimator, SettlingEstimator
 from llmhostd.domain.ids import InstanceId, RequestId
 from llmhostd.domain.request import RequestShape, Tier
 
@@ -140,6 +140,32 @@ class InstanceLoad:
     """Tokens per KV block of its engine: where chunks end."""
     room: AdapterRoom | None = None
     """Its slots for adapters; None: it has none."""
+
+    def know(self, estimator: Estimator) -> None:
+        """Plan with another profile; what packing costs, if it does, stays."""
+        if isinstance(self.estimator, SettlingEstimator):
+            self.estimator.settled = estimator
+        else:
+            self.estimator = estimator
+
+    def ran(self, *, settled: bool, predicted_s: float, actual_s: float) -> bool:
+        """Take note of an iteration; whether others like it are now expected to take another time.
+
+        `settled`: no weights were packed beside it.
+        """
+        if settled:
+            packed = isinstance(self.estimator, SettlingEstimator)
+            self.settle()
+            return packed
+        if not isinstance(self.estimator, SettlingEstimator):
+            self.estimator = SettlingEstimator(self.estimator)
+        self.estimator.observe(predicted_s=predicted_s, actual_s=actual_s)
+        return True
+
+    def settle(self) -> None:
+        """Expect no more packing."""
+        if isinstance(self.estimator, SettlingEstimator):
+            self.estimator = self.estimator.settled
 
     def round_s(self, requests: Sequence[RequestLoad], context_tokens: int) -> float:
         """What one token for each of some requests takes, which have so much context together.

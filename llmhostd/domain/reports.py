@@ -41,6 +41,8 @@ class IterationReported(Message):
     rows: tuple[RowReport, ...]
     because: str
     """Why this instance and this chunk were chosen."""
+    settled: bool = True
+    """Whether it took as long as others like it will: no weights were packed beside it."""
 
 
 class LoadStages(Word):

@@ -176,7 +176,9 @@ class Fleet:
             self.profiles.forget_estimates(profile.hardware_key, {one.profile_key for one in self.instances.values()})
         concerned = [one for one in self.instances.values() if one.profile_key == key]
         for one in concerned:
-            one.load.estimator = self.profiles.estimator(key, one.node_id) or one.load.estimator
+            known = self.profiles.estimator(key, one.node_id)
+            if known is not None:
+                one.load.know(known)
         return news, concerned
 
     def draft(self, model: ModelRecord, node: NodeRecord, now: float) -> Instance:

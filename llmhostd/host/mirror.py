@@ -24,6 +24,7 @@ def advance(fleet: Fleet, event: IterationReported) -> list[LiveRequest]:
     if instance is None:
         return []
     if event.rows:  # what packs weights or measures is for nobody
+        instance.load.ran(settled=event.settled, predicted_s=event.predicted_s, actual_s=event.duration_s)
         instance.last_used_s = max(instance.last_used_s, ended_s)
     _follow_slots(fleet, instance, event)
     _follow_staged(fleet, instance, event)

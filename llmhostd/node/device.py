@@ -7,6 +7,7 @@ back); then best-effort work. One thing at a time computes; pools may be resized
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from llmhostd.compute.estimator import SettlingEstimator
 from llmhostd.compute.headroom import Agenda
 from llmhostd.compute.iteration_draft import IterationPlan
 from llmhostd.compute.iteration_plan import SchedulingPolicy, describe, next_plan
@@ -84,6 +85,10 @@ class Device:
         one = self.instances.get(event.instance_id)
         if one is not None:
             self._learn(one, event)
+            if self.plan is not None and one.load.ran(
+                settled=event.settled, predicted_s=self.plan.predicted_s, actual_s=event.duration_s
+            ):
+                self.agenda.touch(one.id)
             if self.plan is not None and one.load.room is not None:
                 one.load.room = one.load.room.after(self.plan.adapters)
             one.move(Trigger.RAN)
@@ -185,6 +190,8 @@ class Device:
         """Correct predictions; not by iterations that packed weights, filled adapters' slots or ran beside a load."""
         if self.plan is None or one.estimator is None or self.first_run or self.plan.filling_s or not event.settled:
             return
+        if isinstance(one.load.estimator, SettlingEstimator):
+            return  # predicted before it was known to be settled
         if not any(each.phase in LOADS for each in self.instances.values()):
             one.estimator.observe(self.plan.kind, predicted_s=self.plan.predicted_s, actual_s=event.duration_s)
 

@@ -85,7 +85,7 @@ class NodeInstance:
         """Plan with a measured profile, which the host has too."""
         self.estimator = estimator
         if estimator is not None:
-            self.load.estimator = estimator
+            self.load.know(estimator)
             self.told = estimator.corrections
         self.show_ready()
 
@@ -152,6 +152,7 @@ class NodeInstance:
         """Be warm, or about to be, without a pool."""
         self.move(Trigger.COMPILED if event.filling else Trigger.LOADED)
         self.emptied = False
+        self.load.settle()
         self.held_bytes = self.warm_bytes = event.held_bytes
         self.block_bytes, self.load.block_tokens = event.kv_bytes_per_block, event.block_tokens
         self.load.first_run_s = self.estimator.profile.first_run_s if self.estimator is not None else 0.0

@@ -127,6 +127,7 @@ class Executor:
                 predicted_s=action.predicted_s,
                 rows=rows,
                 because=action.because,
+                settled=settled,
             )
         )
         finished = self._after(hosted, rows, started_s + duration_s, duration_s)

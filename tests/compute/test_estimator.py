@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from llmhostd.compute.estimator import IterationKind, ProfiledEstimator, RoughEstimator
 from llmhostd.compute.interpolation import MonotoneGrid
+from llmhostd.compute.workload import InstanceLoad
 from llmhostd.domain.errors import OperatorError
-from llmhostd.domain.ids import HardwareKey, ShapeKey
+from llmhostd.domain.ids import HardwareKey, InstanceId, ShapeKey
 from llmhostd.domain.profile import DecodeSample, PrefillSample, Profile
 
 CHUNKS, PASTS = (8, 32, 128, 512), (0, 256, 1024)
@@ -185,3 +186,31 @@ def test_one_sample_that_came_out_too_high_is_not_taken_for_all_after_it():
     grid = MonotoneGrid(steady | {(1, 1): 0.020})
     assert grid.at(8, 0) == steady[8, 0]
     assert grid.at(2, 2) == pytest.approx((0.020 + steady[2, 2]) / 2)
+
+
+@given(extra_s=st.floats(0.0, 1.0), times=st.integers(8, 20))
+def test_what_packing_costs_is_expected_of_the_next_iteration_until_it_is_over(extra_s, times):
+    plain = ProfiledEstimator(smooth())
+    load = InstanceLoad(InstanceId("a"), plain)
+
+    def predicted_s():
+        return load.estimator.iteration_s(prefill=(), decode_batch=4, decode_context=512)
+
+    settled_s = predicted_s()
+    for _ in range(times):
+        assert load.ran(settled=False, predicted_s=predicted_s(), actual_s=settled_s + extra_s)
+    assert predicted_s() == pytest.approx(settled_s + extra_s, abs=0.01)
+    assert load.estimator.iteration_s(prefill=(), decode_batch=0, decode_context=0) == 0.0
+    other = ProfiledEstimator(smooth())
+    load.know(other)
+    assert predicted_s() == pytest.approx(settled_s + extra_s, abs=0.01)
+    assert load.ran(settled=True, predicted_s=predicted_s(), actual_s=settled_s)
+    assert load.estimator is other
+    assert not load.ran(settled=True, predicted_s=predicted_s(), actual_s=settled_s)
+
+
+def test_packing_never_makes_an_iteration_faster():
+    load = InstanceLoad(InstanceId("a"), ProfiledEstimator(smooth()))
+    settled_s = load.estimator.iteration_s(prefill=(), decode_batch=4, decode_context=512)
+    load.ran(settled=False, predicted_s=settled_s, actual_s=settled_s / 2)
+    assert load.estimator.iteration_s(prefill=(), decode_batch=4, decode_context=512) == settled_s

@@ -241,6 +241,11 @@ class NodeScript:
             )
         return events.IterationDone(instance_id=action.instance_id, duration_s=action.predicted_s, rows=tuple(rows))
 
+    def packed(self, now, extra_s):
+        """The running iteration ends, later than predicted: weights were packed beside it."""
+        predicted_s = self.running.predicted_s
+        return msgspec.structs.replace(self.done(now), duration_s=predicted_s + float(extra_s), settled=False)
+
     def fail(self, now):
         """The running iteration comes to nothing."""
         action, self.running = self.running, None
