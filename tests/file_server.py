@@ -4,7 +4,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -55,6 +55,10 @@ class FileServer:
         """Whether nothing comes now."""
         return self.stuck_after is not None and self.sent_bytes > self.stuck_after
 
+    def refused(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, bytes, dict[str, str]] | None:
+        """What whoever may not have this gets: status, body, headers."""
+        return None
+
     def data_ranges(self) -> list[str]:
         """The ranges of the data file that were asked for, but for the first byte alone."""
         return [ranged for path, ranged, _ in self.asked if path.endswith(DATA) and ranged != "bytes=0-0"]
@@ -71,6 +75,9 @@ class _Handler(BaseHTTPRequestHandler):
         files, parts = self.files, urlsplit(self.path)
         ranged, path = self.headers.get("Range", ""), unquote(parts.path)
         files.asked.append((path, ranged, self.headers.get("Authorization", "")))
+        if refusal := files.refused(self.command, self.path, dict(self.headers)):
+            self._send(*refusal)
+            return
         if files.redirect_to:
             self._send(302, b"", {"Location": files.redirect_to + self.path})
             return

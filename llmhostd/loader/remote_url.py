@@ -71,7 +71,7 @@ def parse_url(text: str) -> RemoteUrl:
     path = quote(parts.path.rstrip("/"), safe=_SAFE)
     match parts.scheme:
         case "s3":
-            return _in_bucket(parts, path)
+            return _in_bucket(parts)
         case "peer":
             return _of_peer(parts, host, port, path)
         case "http" | "https":
@@ -97,7 +97,8 @@ def _of_peer(parts: SplitResult, host: str, port: int | None, path: str) -> Remo
     return RemoteUrl(f"http://{_netloc(host, port or _PEER_PORT)}", f"/api/v1/models/{name}/store")
 
 
-def _in_bucket(parts: SplitResult, path: str) -> RemoteUrl:
+def _in_bucket(parts: SplitResult) -> RemoteUrl:
+    path = quote(unquote(parts.path.rstrip("/")), safe="/~")  # as signatures want it
     if "@" in parts.netloc or parts.query:
         raise _wrong("holds what may be a secret; those of a bucket come from the environment or a profile")
     if not _BUCKET.fullmatch(parts.netloc) or not path:
