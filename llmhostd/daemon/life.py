@@ -1,7 +1,9 @@
 """How does the daemon begin, drain and end?"""
 
 import asyncio
+import gc
 import logging
+import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ from llmhostd.daemon.compose import Parts, compose
 from llmhostd.daemon.known_profiles import known_profiles
 from llmhostd.daemon.listeners import address_of
 from llmhostd.daemon.mind import MakeMind
+from llmhostd.daemon.node_cores import cores_of_daemon
 from llmhostd.daemon.nodes import NodeLayout, node_layout, say_nodes
 from llmhostd.daemon.systemd import Notifier
 from llmhostd.domain.errors import OperatorError
@@ -79,6 +82,7 @@ async def _live(config: Config, layout: NodeLayout, state_dir: Path, make_mind: 
         for begun in (server.listening, parts.reports.node_up):
             await _until(running, begun, stop)
         if not stop.is_set():
+            _keep_out_of_the_way(parts)
             _say_ready(parts, notifier)
             running.append(asyncio.create_task(_go_on(parts, cut_off)))
             await _until(running, stop)
@@ -169,6 +173,13 @@ def _say_ready(parts: Parts, notifier: Notifier) -> None:
     notifier.ready(f"serving {count} models on {where}")
     log.info("serving %d models on %s", count, where)
     parts.texts.start()
+
+
+def _keep_out_of_the_way(parts: Parts) -> None:
+    """Cost whoever computes as little as can be. Holds for this thread, and for those that it starts from now on."""
+    os.sched_setaffinity(0, cores_of_daemon(parts.nodes, os.sched_getaffinity(0)))
+    # What exists now lives as long as the process: the collector need not look at it again.
+    gc.freeze()
 
 
 async def _go_on(parts: Parts, cut_off: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""On which cores does each configured node compute?"""
+"""On which cores does each configured node compute, and which are left to the daemon?"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from pathlib import Path
 from llmhostd.config import NodeSettings
 from llmhostd.devices.probe import core_siblings, parse_cores, spell_cores
 from llmhostd.domain.errors import OperatorError
-from llmhostd.domain.hardware import NodeKind
+from llmhostd.domain.hardware import NodeKind, NodeSpec
 
 _ALL = "all"
 _LIST = re.compile(r"\s*\d{1,5}(-\d{1,5})?(\s*,\s*\d{1,5}(-\d{1,5})?)*\s*")
@@ -33,6 +33,17 @@ def cores_of_nodes(wanted: Sequence[NodeSettings], allowed: tuple[int, ...]) -> 
         owner |= dict.fromkeys(cores[index], one.id)
     rest = tuple(core for core in allowed if core not in owner) or allowed
     return [share or rest for share in cores]
+
+
+def cores_of_daemon(nodes: Iterable[NodeSpec], allowed: Iterable[int]) -> set[int]:
+    """Return all cores but those of threads that run iterations; all of them where no other is left.
+
+    Engines put the thread that calls them on the first of their cores. Between two iterations it works alone, so that
+    is when the daemon's work is free, on any core but that: there the kernel puts whoever is woken up by a message, and
+    the device waits for it (156M in bf16 on two cores: 8 % of each token, tests/bench/test_http_cost.py).
+    """
+    cores = set(allowed)
+    return cores - {one.cores[0] for one in nodes if one.kind is NodeKind.CPU} or cores
 
 
 def sharing_caveat(cores: Sequence[int], others: Iterable[Sequence[int]], root: Path) -> str:
