@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from llmhostd.domain.errors import CheckpointError
-from llmhostd.loader.fetch_child import Arrived
+from llmhostd.loader.arrived import Arrived
 from llmhostd.loader.range_fetch import FetchPolicy
 
 

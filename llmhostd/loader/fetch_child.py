@@ -14,7 +14,7 @@ import httpx
 import msgspec
 
 from llmhostd.domain.errors import CheckpointError, LlmhostdError
-from llmhostd.domain.words import Word
+from llmhostd.loader.arrived import Arrived, ChunkMap
 from llmhostd.loader.arriving_file import ArrivingFile, WantedChunk, chunks_of
 from llmhostd.loader.checksum import checksum
 from llmhostd.loader.origins import Origin, Origins
@@ -26,42 +26,23 @@ _NICE = 10
 """It takes what those who compute leave."""
 
 
-class Arrived(Word):
-    """How far it is: one line of JSON to whoever started it."""
-
-    here_bytes: int = 0
-    """Everything before this offset is in the file, checked."""
-    present_bytes: int = 0
-    """In the file, anywhere."""
-    fetched_bytes: int = 0
-    """Of it: what this process has fetched."""
-    coming_bytes: int = 0
-    """Beside it: what has come of chunks that are not there yet."""
-    whole: bool = False
-    error: str = ""
-
-
 class _Fetching:
     """One data file on its way."""
 
-    def __init__(self, store: Path, remote: Remote, policy: FetchPolicy, file: ArrivingFile) -> None:
-        index = read_index(store)
+    def __init__(self, remote: Remote, policy: FetchPolicy, file: ArrivingFile, came: ChunkMap, buffer: int) -> None:
+        """`buffer`: bytes of the largest chunk."""
         self._origins, self._policy, self._file = Origins(remote, policy), policy, file
-        self._chunks = chunks_of(index)
-        self._chunk_bytes = index.chunk_bytes
+        self._came, self._buffer = came, buffer
         self._next = 0
         self._coming: dict[int, RangeFetch] = {}
         """By the number of the chunk that each fetches."""
-        self._there = bytearray(len(self._chunks))
-        self._front = 0
         self._running = 0
-        self._present_bytes = self._fetched_bytes = 0
         self._error = ""
         self._news = threading.Condition()
 
     def run(self) -> Arrived:
         """Fetch until all is there or something fails; tells how far it is meanwhile."""
-        count = min(self._policy.fetch_connections, len(self._chunks))
+        count = min(self._policy.fetch_connections, len(self._came.chunks))
         self._running = count
         for _ in range(count):
             threading.Thread(target=self._work, daemon=True).start()
@@ -74,17 +55,11 @@ class _Fetching:
             tell(state)
 
     def _state(self) -> Arrived:
-        here_bytes = self._chunks[self._front - 1].end if self._front else 0
-        return Arrived(
-            here_bytes=here_bytes,
-            present_bytes=self._present_bytes,
-            fetched_bytes=self._fetched_bytes,
-            coming_bytes=sum(one.coming_bytes for one in self._coming.values()),
-            error=self._error,
-        )
+        coming_bytes = sum(one.coming_bytes for one in self._coming.values())
+        return msgspec.structs.replace(self._came.state(), coming_bytes=coming_bytes, error=self._error)
 
     def _work(self) -> None:
-        buffer = memoryview(bytearray(self._chunk_bytes))
+        buffer = memoryview(bytearray(self._buffer))
         error = ""
         try:
             while (number := self._take()) is not None:
@@ -100,24 +75,21 @@ class _Fetching:
 
     def _take(self) -> int | None:
         with self._news:
-            if self._error or self._next >= len(self._chunks):
-                return None
-            self._next += 1
-            return self._next - 1
+            while not self._error and self._next < len(self._came.chunks):
+                self._next += 1
+                if self._next - 1 not in self._came:
+                    return self._next - 1
+            return None
 
     def _bring(self, number: int, buffer: memoryview) -> None:
-        chunk = self._chunks[number]
+        chunk = self._came.chunks[number]
         there = self._file.has(chunk, buffer)
         if not there:
             data = buffer[: chunk.end - chunk.begin]
             self._fetch(chunk, data, number)
             self._file.put(chunk, data)
         with self._news:
-            self._there[number] = True
-            while self._front < len(self._there) and self._there[self._front]:
-                self._front += 1
-            self._present_bytes += chunk.end - chunk.begin
-            self._fetched_bytes += 0 if there else chunk.end - chunk.begin
+            self._came.add(number, fetched=not there)
             self._coming.pop(number, None)
         if not there:
             self._file.flush()
@@ -152,15 +124,17 @@ def _fetch_checked(chunk: WantedChunk, data: memoryview, ranges: RangeFetch, ori
 
 
 def fetch(store: Path, policy: FetchPolicy) -> Arrived:
-    """Bring a store's weights here, or wait until another process has. Raises CheckpointError."""
-    file = _taken(store)
+    """Bring a store's weights here, or follow another process that does. Raises CheckpointError."""
+    index = read_index(store)
+    came = ChunkMap(chunks_of(index), index.chunk_bytes)
+    file = _taken(store, came)
     if file is None:
-        return Arrived(whole=True)
+        return came.all_there()
     remote = read_remote(store)
     if remote is None:
         raise CheckpointError(f"{store}: does not say where its weights are")
     file.begin(remote.data_bytes, policy.fetch_spare_bytes)
-    state = _Fetching(store, remote, policy, file).run()
+    state = _Fetching(remote, policy, file, came, index.chunk_bytes).run()
     if state.error:
         return state
     tell(state)  # whoever waits may go on while the disk does
@@ -168,14 +142,20 @@ def fetch(store: Path, policy: FetchPolicy) -> Arrived:
     return msgspec.structs.replace(state, whole=True)
 
 
-def _taken(store: Path) -> ArrivingFile | None:
-    """Wait until the file is ours to fill; None: another process has made it whole."""
+def _taken(store: Path, came: ChunkMap) -> ArrivingFile | None:
+    """Wait until the file is ours to fill, and say meanwhile what another process brings into it.
+
+    None: that has made it whole.
+    """
     while arrives(store):
         file = ArrivingFile(store)
         if file.locked() and file.still_there():
             if arrives(store):
                 return file
             file.discard()  # made by ourselves, just after the other one got its name
+        else:
+            came.look(file)
+            tell(came.state())
         file.close()
         time.sleep(_TELL_EVERY_S)
     return None

@@ -205,14 +205,48 @@ def test_bytes_that_rot_on_the_disk_before_it_is_whole_are_fetched_again(root: P
     same(store, root)
 
 
-def test_two_that_want_it_fetch_it_once(root: Path, tmp_path: Path) -> None:
+def test_two_that_want_it_fetch_it_once_and_both_use_it_as_it_comes(root: Path, tmp_path: Path) -> None:
     with serving(FileServer(root)) as files:
         store = added(files, tmp_path)
-        one, two = begun(store), begun(store)
+        data_bytes = read_index(store).data_bytes
+        files.stuck_after = 5_000_000
+        one = begun(store)
+        until(lambda: one.state.here_bytes)
+        two = begun(store)
+        until(lambda: two.state.here_bytes == one.state.here_bytes)
+        opened = open_checkpoint(store, two)
+        first = min(opened.description.tensors, key=lambda name: opened.description.tensors[name].begin)
+        rows = opened.array(first)[:10].tobytes()
+        assert not two.over
+        files.stuck_after = None
         until(lambda: one.over and two.over)
-        assert one.state.whole
-        assert two.state.whole
-        assert files.sent_bytes == read_index(store).data_bytes + 1
+        assert (one.state.whole, two.state.whole, two.left_bytes) == (True, True, 0)
+        assert 0 < two.state.fetched_bytes < data_bytes
+        assert rows == open_checkpoint(root / "models" / "large").array(first)[:10].tobytes()
+        assert files.sent_bytes == data_bytes + 1
+    same(store, root)
+
+
+def test_whoever_follows_goes_on_when_the_other_is_killed(root: Path, tmp_path: Path) -> None:
+    with serving(FileServer(root)) as files:
+        store = added(files, tmp_path)
+        data_bytes = read_index(store).data_bytes
+        files.stuck_after = 5_000_000
+        one = begun(store)
+        until(lambda: one.state.here_bytes)
+        two = begun(store)
+        until(lambda: two.state.here_bytes == one.state.here_bytes)
+        came = two.state.here_bytes
+        os.kill(one._child.pid, signal.SIGKILL)
+        files.stuck_after = None
+        told = []
+        while not two.over:
+            told.append(two.state.here_bytes)
+            time.sleep(0.005)
+        assert two.state.whole, two.state.error
+        assert told == sorted(told)
+        assert came > 0
+        assert files.sent_bytes < 2 * data_bytes - came
     same(store, root)
 
 
