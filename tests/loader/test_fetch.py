@@ -5,24 +5,21 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fetching import QUICK, added, begun, fetched, same, until
 from file_server import DATA, FileServer, serving
 from served_stores import CHUNK_BYTES, served_store
 
 from llmhostd.domain.errors import CallerError, CheckpointError, LlmhostdError
-from llmhostd.loader.fetch import Fetch
 from llmhostd.loader.page_cache import where_weights_lie
 from llmhostd.loader.range_fetch import FetchPolicy
-from llmhostd.loader.remote_store import RemotePlace, add_address, add_remote
+from llmhostd.loader.remote_store import RemotePlace, add_remote
 from llmhostd.loader.remote_url import parse_url
 from llmhostd.loader.safetensors import describe, open_checkpoint
-from llmhostd.loader.store_index import DATA_FILE, INDEX_FILE, arrives, read_index, read_remote
+from llmhostd.loader.store_index import DATA_FILE, INDEX_FILE, arrives, read_index
 from llmhostd.loader.verify import verify
-
-QUICK = FetchPolicy(fetch_retries=2, fetch_retry_wait_s=0.01, fetch_timeout_s=5.0, fetch_connections=3)
 
 
 @pytest.fixture(scope="module")
@@ -30,40 +27,6 @@ def root(tmp_path_factory: pytest.TempPathFactory, tiny_models_dir: Path) -> Pat
     root = tmp_path_factory.mktemp("served")
     served_store(root, tiny_models_dir)
     return root
-
-
-def place(files: FileServer) -> RemotePlace:
-    return RemotePlace(f"{files.origin}/models/large")
-
-
-def added(files: FileServer, here: Path) -> Path:
-    add_remote(place(files), here / "large", QUICK)
-    return here / "large"
-
-
-def fetched(store: Path, policy: FetchPolicy = QUICK) -> Fetch:
-    """Fetch until it is over."""
-    fetch = begun(store, policy)
-    while not fetch.over:
-        time.sleep(0.01)
-    return fetch
-
-
-def begun(store: Path, policy: FetchPolicy = QUICK) -> Fetch:
-    return Fetch(store, policy, read_index(store).data_bytes, lambda: None)
-
-
-def until(done: Callable[[], object]) -> None:
-    limit_s = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < limit_s
-        time.sleep(0.005)
-
-
-def same(store: Path, root: Path) -> None:
-    assert (store / DATA_FILE).read_bytes() == (root / "models" / "large" / DATA_FILE).read_bytes()
-    assert not arrives(store)
-    verify(store, lambda *_: None)
 
 
 def test_what_is_added_is_all_but_the_weights_which_come_when_they_are_asked_for(root: Path, tmp_path: Path) -> None:
@@ -203,87 +166,6 @@ def test_bytes_that_rot_on_the_disk_before_it_is_whole_are_fetched_again(root: P
         files.down_after = None
         assert fetched(store).state.whole
     same(store, root)
-
-
-def test_two_that_want_it_fetch_it_once_and_both_use_it_as_it_comes(root: Path, tmp_path: Path) -> None:
-    with serving(FileServer(root)) as files:
-        store = added(files, tmp_path)
-        data_bytes = read_index(store).data_bytes
-        files.stuck_after = 5_000_000
-        one = begun(store)
-        until(lambda: one.state.here_bytes)
-        two = begun(store)
-        until(lambda: two.state.here_bytes == one.state.here_bytes)
-        opened = open_checkpoint(store, two)
-        first = min(opened.description.tensors, key=lambda name: opened.description.tensors[name].begin)
-        rows = opened.array(first)[:10].tobytes()
-        assert not two.over
-        files.stuck_after = None
-        until(lambda: one.over and two.over)
-        assert (one.state.whole, two.state.whole, two.left_bytes) == (True, True, 0)
-        assert 0 < two.state.fetched_bytes < data_bytes
-        assert rows == open_checkpoint(root / "models" / "large").array(first)[:10].tobytes()
-        assert files.sent_bytes == data_bytes + 1
-    same(store, root)
-
-
-def test_whoever_follows_goes_on_when_the_other_is_killed(root: Path, tmp_path: Path) -> None:
-    with serving(FileServer(root)) as files:
-        store = added(files, tmp_path)
-        data_bytes = read_index(store).data_bytes
-        files.stuck_after = 5_000_000
-        one = begun(store)
-        until(lambda: one.state.here_bytes)
-        two = begun(store)
-        until(lambda: two.state.here_bytes == one.state.here_bytes)
-        came = two.state.here_bytes
-        os.kill(one._child.pid, signal.SIGKILL)
-        files.stuck_after = None
-        told = []
-        while not two.over:
-            told.append(two.state.here_bytes)
-            time.sleep(0.005)
-        assert two.state.whole, two.state.error
-        assert told == sorted(told)
-        assert came > 0
-        assert files.sent_bytes < 2 * data_bytes - came
-    same(store, root)
-
-
-def test_what_one_place_cannot_give_comes_from_the_next(root: Path, tmp_path: Path) -> None:
-    with serving(FileServer(root)) as second, serving(FileServer(root)) as first:
-        store = added(first, tmp_path)
-        assert add_address(place(second), store, QUICK)
-        assert add_address(place(second), store, QUICK), "again"
-        first.down_after, first.sent_bytes = 3_000_000, 0
-        second.flips = {7_000_000: 1}
-        fetch = fetched(store)
-        assert fetch.state.whole, fetch.state.error
-        assert first.sent_bytes > 2_000_000
-        assert second.sent_bytes < read_index(store).data_bytes
-    same(store, root)
-
-
-def test_all_places_that_fail_are_named(root: Path, tmp_path: Path) -> None:
-    with serving(FileServer(root)) as second:
-        with serving(FileServer(root)) as first:
-            store = added(first, tmp_path)
-            assert add_address(place(second), store, QUICK)
-        second.flips = {4_000_000: 99}
-        fetch = fetched(store)
-        assert f"{first.origin}/models/large" in fetch.state.error
-        assert f"{second.origin}/models/large" in fetch.state.error
-        assert "wrong checksum" in fetch.state.error
-        assert fetch.state.present_bytes > 0
-
-
-def test_a_place_with_other_weights_is_none_of_this_store(root: Path, tmp_path: Path, tiny_models_dir: Path) -> None:
-    served_store(tmp_path / "other", tiny_models_dir, seed=4)
-    with serving(FileServer(root)) as first, serving(FileServer(tmp_path / "other")) as second:
-        store = added(first, tmp_path)
-        before = read_remote(store)
-        assert not add_address(place(second), store, QUICK)
-        assert read_remote(store) == before
 
 
 def test_a_full_disk_is_said_before_anything_comes(root: Path, tmp_path: Path) -> None:
