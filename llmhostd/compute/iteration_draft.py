@@ -154,6 +154,7 @@ class Draft:
         if self._filling_s and (room := self.instance.room) is not None:
             plan.filling_s = room.filling_s(plan.adapters)
             plan.predicted_s += plan.filling_s - self._filling_s
+            plan.best_effort_s = min(best_effort_s, plan.predicted_s)  # adapters that got no row are not paid for
         return plan
 
     def _predicted_s(self, prefill: tuple[tuple[int, int], ...], batch: int, context: int) -> float:

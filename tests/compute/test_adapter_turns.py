@@ -30,6 +30,7 @@ class Play:
         assert len(adapters) <= self.one.room.slots
         fills = [one for one in adapters if one not in self.one.room.held]
         assert plan.filling_s == len(fills) * self.one.room.fill_s
+        assert plan.best_effort_s <= plan.predicted_s, "nobody pays for more than all of it"
         self.fills += len(fills)
         self.one.room = self.one.room.after(adapters)
         self.now += plan.predicted_s
