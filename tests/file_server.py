@@ -7,10 +7,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http import HTTPStatus
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
+
+from loopback import Answers, listening
 
 DATA = "weights.llmhostd"
 _RANGE = re.compile(r"bytes=(\d+)-(\d+)")
@@ -64,44 +66,40 @@ class FileServer:
         return [ranged for path, ranged, _ in self.asked if path.endswith(DATA) and ranged != "bytes=0-0"]
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Answers):
     files: FileServer
 
-    def log_message(self, *args: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - as `http.server` calls it
         files, parts = self.files, urlsplit(self.path)
         ranged, path = self.headers.get("Range", ""), unquote(parts.path)
         files.asked.append((path, ranged, self.headers.get("Authorization", "")))
         if refusal := files.refused(self.command, self.path, dict(self.headers)):
-            self._send(*refusal)
+            self.send(*refusal)
             return
         if files.redirect_to:
-            self._send(302, b"", {"Location": files.redirect_to + self.path})
+            self.send(302, b"", {"Location": files.redirect_to + self.path})
             return
         if files.token and parts.query != files.token:
-            self._send(403, b"no", {})
+            self.send(403, b"no", {})
             return
         try:
             with (files.root / path.lstrip("/")).open("rb") as file:
                 if path.endswith(DATA):
                     self._send_data(file, _RANGE.fullmatch(ranged))
                 else:
-                    self._send(200, file.read(), {})
+                    self.send(200, file.read(), {})
         except FileNotFoundError:
-            self._send(404, b"not here", {})
+            self.send(404, b"not here", {})
 
     def _send_data(self, file: BinaryIO, ranged: "re.Match[str] | None") -> None:
         files, headers = self.files, {"ETag": self.files.etag, "Accept-Ranges": "bytes"}
         with files.lock:
             busy, files.busy_answers = files.busy_answers > 0, max(files.busy_answers - 1, 0)
         if busy:
-            self._send(503, b"", {})
+            self.send(503, b"", {})
             return
         if not files.ranges or ranged is None:
-            self._send(200, file.read(), headers)
+            self.send(200, file.read(), headers)
             return
         begin, end = int(ranged[1]), int(ranged[2]) + 1
         file.seek(begin)
@@ -113,26 +111,13 @@ class _Handler(BaseHTTPRequestHandler):
                     body[offset - begin] ^= 4
             cut = files.cut_after.pop(0) if files.cut_after and len(body) > 1 else None
         headers["Content-Range"] = f"bytes {begin}-{end - 1}/{files.claimed_bytes or os.fstat(file.fileno()).st_size}"
-        self._send(206, bytes(body), headers, cut)
+        self.send(206, bytes(body), headers, cut)
 
-    def _send(self, status: int, body: bytes, headers: dict[str, str], cut: int | None = None) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        try:
-            self._pour(body if cut is None else body[:cut], data=status == 206)
-        except OSError:
-            self.close_connection = True
-        if cut is not None:
-            self.close_connection = True
-
-    def _pour(self, body: bytes, *, data: bool) -> None:
+    def pour(self, body: bytes, status: int) -> None:
         files = self.files
         for at in range(0, len(body), _PIECE):
             piece = body[at : at + _PIECE]
-            if data:
+            if status == HTTPStatus.PARTIAL_CONTENT:
                 with files.lock:
                     files.sent_bytes += len(piece)
                     now = time.monotonic()
@@ -148,16 +133,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(files: FileServer) -> Iterator[FileServer]:
-    """Run the server on a free port of the loopback interface."""
-    handler = type("Handler", (_Handler,), {"files": files})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads = True
-        server.block_on_close = False
-        files.origin = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield files
-        finally:
-            server.shutdown()
-            thread.join()
+    """Run the server."""
+    with listening(type("Handler", (_Handler,), {"files": files})) as files.origin:
+        yield files

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,30 +14,30 @@ import openai
 import pytest
 from daemon_process import EXACT, PATIENT, DaemonProcess
 from file_server import FileServer, serving
-from goldens.seeded import seeded_checkpoint
+from served_stores import served_store
 
-from llmhostd.loader.convert import convert
 from llmhostd.loader.store_index import DATA_FILE, arrives, read_index
 
 COMMAND = str(Path(sys.executable).with_name("llmhostd"))
-LARGE = {
-    "architectures": ["LlamaForCausalLM"], "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 2,
-    "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 4000, "max_position_embeddings": 512,
-}  # fmt: skip
-SETTINGS = EXACT + PATIENT + "[fetch]\nfetch_retries = 2\nfetch_retry_wait_s = 0.05\nfetch_timeout_s = 2.0\n"
+SETTINGS = EXACT + PATIENT + "[fetch]\nfetch_retries = 2\nfetch_retry_wait_s = 0.05\nfetch_timeout_s = 60.0\n"
 SETTINGS += "[recovery]\nload_retry_s = 0.5\n"
-SLOW = 8e6
+SLOW = 4e6
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory, tiny_models_dir: Path) -> Path:
     root = tmp_path_factory.mktemp("served")
-    source = seeded_checkpoint(root / "source", LARGE, 3)
-    for file in (tiny_models_dir / "tiny-llama").iterdir():
-        if file.name.startswith(("tokenizer", "chat_template")):
-            (source / file.name).write_bytes(file.read_bytes())
-    convert(source, root / "models" / "large")
+    served_store(root, tiny_models_dir)
     return root
+
+
+@pytest.fixture(scope="module")
+def shared(root: Path, tmp_path_factory: pytest.TempPathFactory, tiny_models_dir: Path) -> Iterator[DaemonProcess]:
+    """A daemon with the model as one of its own, beside those that each test adds under another name."""
+    models = [root / "models" / "large", tiny_models_dir / "tiny-llama"]
+    with DaemonProcess(tmp_path_factory.mktemp("shared"), models, settings=SETTINGS) as one:
+        yield one
+    assert "Traceback" not in one.log
 
 
 def typed(state: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -45,25 +45,25 @@ def typed(state: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def add(files: FileServer, state: Path, secret: str = "") -> Path:
-    done = typed(state, "models", "add", f"{files.origin}/models/large{secret}")
+def add(files: FileServer, state: Path, secret: str = "", name: str = "large") -> Path:
+    done = typed(state, "models", "add", f"{files.origin}/models/large{secret}", "--name", name)
     assert done.returncode == 0, done.stderr
-    return state / "models" / "large"
+    return state / "models" / name
 
 
-def ask(daemon: DaemonProcess, tokens: int = 12) -> list[float]:
+def ask(daemon: DaemonProcess, name: str = "large") -> list[float]:
     """The likelihoods of some greedy tokens."""
     answer = daemon.openai.completions.create(
-        model="large", prompt="abc", max_tokens=tokens, temperature=0, logprobs=1, extra_body={"ignore_eos": True}
+        model=name, prompt="abc", max_tokens=12, temperature=0, logprobs=1, extra_body={"ignore_eos": True}
     )
     logprobs = answer.choices[0].logprobs
     assert logprobs is not None
     return [one or 0.0 for one in logprobs.token_logprobs or ()]
 
 
-def instance(daemon: DaemonProcess) -> dict[str, Any] | None:
+def instance(daemon: DaemonProcess, name: str = "large") -> dict[str, Any] | None:
     found: list[dict[str, Any]] = daemon.http.get("/api/v1/instances").json()
-    return next((one for one in found if one["model"] == "large"), None)
+    return next((one for one in found if one["model"] == name), None)
 
 
 def until(done: Callable[[], object]) -> None:
@@ -73,9 +73,9 @@ def until(done: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def comes(daemon: DaemonProcess) -> bool:
+def comes(daemon: DaemonProcess, name: str = "large") -> bool:
     """Whether some of its weights came, and not all."""
-    one = instance(daemon)
+    one = instance(daemon, name)
     return one is not None and one["state"] == "loading" and 0 < (one["fetched_bytes"] or 0) < one["fetch_bytes"]
 
 
@@ -84,10 +84,8 @@ def slowly(files: FileServer) -> None:
 
 
 @pytest.fixture(scope="module")
-def expected(root: Path, tmp_path_factory: pytest.TempPathFactory) -> object:
-    state = tmp_path_factory.mktemp("local")
-    with DaemonProcess(state, [root / "models" / "large"], settings=SETTINGS) as daemon:
-        return pytest.approx(ask(daemon), abs=1e-3)
+def expected(shared: DaemonProcess) -> object:
+    return pytest.approx(ask(shared), abs=1e-3)
 
 
 def test_the_first_request_brings_the_weights_and_later_loads_come_from_the_disk(
@@ -146,67 +144,64 @@ def test_what_is_killed_while_weights_come_goes_on_where_it_was(root: Path, tmp_
     assert (store / DATA_FILE).read_bytes() == (root / "models" / "large" / DATA_FILE).read_bytes()
 
 
-def test_a_server_that_fails_is_named_and_the_next_try_goes_on(root: Path, tmp_path: Path, expected: object) -> None:
-    state = tmp_path / "state"
+def because(daemon: DaemonProcess, name: str) -> str:
+    """What is wrong with a model."""
+    return next(one["because"] for one in daemon.http.get("/api/v1/models").json() if one["name"] == name)
+
+
+def test_a_server_that_fails_is_named_and_the_next_try_goes_on(
+    root: Path, shared: DaemonProcess, expected: object
+) -> None:
     with serving(FileServer(root)) as files:
-        store = add(files, state)
-        files.flips = {9_000_000: 2}
-        with DaemonProcess(state, settings=SETTINGS) as daemon:
-            with pytest.raises(openai.APIError, match=rf"{files.origin}/models/large/{DATA_FILE}: block `.*`, chunk"):
-                ask(daemon)
-            (model,) = daemon.http.get("/api/v1/models").json()
-            assert "wrong checksum" in model["because"]
-            until(lambda: _answers(daemon) == expected)
-        assert "Traceback" not in daemon.log
+        store = add(files, shared.state_dir, name="failing")
+        files.flips = {4_000_000: 2}
+        with pytest.raises(openai.APIError, match=rf"{files.origin}/models/large/{DATA_FILE}: block `.*`, chunk"):
+            ask(shared, "failing")
+        assert "wrong checksum" in because(shared, "failing")
+        until(lambda: _answers(shared, "failing") == expected)
     assert not arrives(store)
 
 
-def test_neighbours_load_while_weights_come_and_an_unload_stops_them(
-    root: Path, tmp_path: Path, tiny_models_dir: Path
-) -> None:
-    state = tmp_path / "state"
+def test_neighbours_load_while_weights_come_and_an_unload_stops_them(root: Path, shared: DaemonProcess) -> None:
     with serving(FileServer(root)) as files:
-        store = add(files, state)
-        slowly(files)
+        store = add(files, shared.state_dir, name="slow")
         files.bytes_per_s = 1e6
-        with DaemonProcess(state, [tiny_models_dir / "tiny-llama"], settings=SETTINGS) as daemon:
-            daemon.http.post("/api/v1/models/large/load", json={}).raise_for_status()
-            until(lambda: comes(daemon))
-            daemon.openai.completions.create(model="tiny-llama", prompt="abc", max_tokens=2)
-            assert comes(daemon)
-            daemon.http.post("/api/v1/models/large/unload", json={}).raise_for_status()
-            until(lambda: instance(daemon) is None)
-            until(lambda: not list(_fetching(store)))
-            models = {one["name"]: one for one in daemon.http.get("/api/v1/models").json()}
-            assert models["large"]["because"] == ""
-        assert arrives(store)
+        shared.http.post("/api/v1/models/slow/load", json={}).raise_for_status()
+        until(lambda: comes(shared, "slow"))
+        shared.openai.completions.create(model="tiny-llama", prompt="abc", max_tokens=2)
+        assert comes(shared, "slow")
+        unload(shared, "slow")
+        until(lambda: not list(_fetching(store)))
+        assert because(shared, "slow") == ""
+    assert arrives(store)
 
 
 def test_a_network_that_goes_when_all_but_the_last_is_there_holds_up_nobody_for_long(
-    root: Path, tmp_path: Path, tiny_models_dir: Path
+    root: Path, shared: DaemonProcess
 ) -> None:
-    state = tmp_path / "state"
-    patient = SETTINGS.replace("fetch_timeout_s = 2.0", "fetch_timeout_s = 60.0")
     with serving(FileServer(root)) as files:
-        store = add(files, state)
-        files.bytes_per_s, files.stuck_after = 30e6, read_index(store).data_bytes - 2_000_000
-        with DaemonProcess(state, [tiny_models_dir / "tiny-llama"], settings=patient) as daemon:
-            daemon.http.post("/api/v1/models/large/load", json={}).raise_for_status()
-            until(lambda: files.stuck)
-            until(lambda: comes(daemon))
-            time.sleep(1.0)
-            assert comes(daemon)
-            daemon.http.post("/api/v1/models/large/unload", json={}).raise_for_status()
-            until(lambda: instance(daemon) is None)
-            daemon.openai.completions.create(model="tiny-llama", prompt="abc", max_tokens=2)
-            models = {one["name"]: one for one in daemon.http.get("/api/v1/models").json()}
-            assert models["large"]["because"] == ""
-        assert arrives(store)
+        store = add(files, shared.state_dir, name="stuck")
+        unload(shared, "tiny-llama")
+        files.bytes_per_s, files.stuck_after = 10e6, read_index(store).data_bytes - 500_000
+        shared.http.post("/api/v1/models/stuck/load", json={}).raise_for_status()
+        until(lambda: files.stuck)
+        until(lambda: comes(shared, "stuck"))
+        time.sleep(1.0)
+        assert comes(shared, "stuck")
+        unload(shared, "stuck")
+        shared.openai.completions.create(model="tiny-llama", prompt="abc", max_tokens=2)
+        assert because(shared, "stuck") == ""
+    assert arrives(store)
 
 
-def _answers(daemon: DaemonProcess) -> list[float]:
+def unload(daemon: DaemonProcess, name: str) -> None:
+    daemon.http.post(f"/api/v1/models/{name}/unload", json={}).raise_for_status()
+    until(lambda: instance(daemon, name) is None)
+
+
+def _answers(daemon: DaemonProcess, name: str) -> list[float]:
     try:
-        return ask(daemon)
+        return ask(daemon, name)
     except openai.APIError:
         return []
 

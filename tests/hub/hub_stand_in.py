@@ -3,12 +3,12 @@
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
+
+from loopback import Answers, listening
 
 COMMIT = "a" * 40
 _INFO = re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+)(/revision/(?P<revision>[^/]+))?")
@@ -62,11 +62,10 @@ def info(hub: Hub) -> dict[str, object]:
     return {"id": hub.repo, "modelId": hub.repo, "sha": hub.commit, "siblings": siblings, "tags": [], "private": False}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Answers):
     hub: Hub
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - as `http.server` calls it
         path = unquote(urlsplit(self.path).path)
         if path.startswith("/cdn/"):
             self._serve(path.removeprefix("/cdn"))
@@ -77,11 +76,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._refuse(404, "EntryNotFound", "no such page")
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self) -> None:  # noqa: N802
         self.do_GET()
-
-    def log_message(self, *args: object) -> None:
-        pass
 
     def _allowed(self, repo: str, revision: str | None) -> bool:
         hub, authorization = self.hub, self.headers.get("Authorization")
@@ -97,13 +93,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _info(self, repo: str, revision: str | None) -> None:
         if self._allowed(repo, revision):
-            self._send(200, json.dumps(info(self.hub)).encode(), {"Content-Type": "application/json"})
+            self.send(200, json.dumps(info(self.hub)).encode(), {"Content-Type": "application/json"})
 
     def _resolve(self, path: str, repo: str, revision: str) -> None:
         if not self._allowed(repo, revision):
             return
         if self.hub.redirect_to:
-            self._send(302, b"", {"Location": f"{self.hub.redirect_to}/cdn{path}", "X-Repo-Commit": self.hub.commit})
+            self.send(302, b"", {"Location": f"{self.hub.redirect_to}/cdn{path}", "X-Repo-Commit": self.hub.commit})
         else:
             self._serve(path)
 
@@ -131,34 +127,14 @@ class _Handler(BaseHTTPRequestHandler):
             hub.corrupt_downloads -= 1
             content = content[:-1] + bytes([content[-1] ^ 1])
         cut = hub.cut_after.pop(0) if is_large(name) and hub.cut_after else None
-        self._send(206 if begin else 200, content[begin:], headers, cut)
+        self.send(206 if begin else 200, content[begin:], headers, cut)
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        self._send(status, b"", {"X-Error-Code": code, "X-Error-Message": message})
-
-    def _send(self, status: int, body: bytes, headers: dict[str, str], cut: int | None = None) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body if cut is None else body[:cut])
-        if cut is not None:
-            self.close_connection = True
+        self.send(status, b"", {"X-Error-Code": code, "X-Error-Message": message})
 
 
 @contextmanager
 def serving(hub: Hub) -> Iterator[Hub]:
-    """Run the server on a free port of the loopback interface."""
-    handler = type("Handler", (_Handler,), {"hub": hub})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads = True
-        hub.origin = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield hub
-        finally:
-            server.shutdown()
-            thread.join()
+    """Run the server."""
+    with listening(type("Handler", (_Handler,), {"hub": hub})) as hub.origin:
+        yield hub
