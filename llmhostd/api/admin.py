@@ -7,7 +7,7 @@ from litestar.params import FromPath, HeaderParameter, QueryParameter, RawBody
 from litestar.types import ASGIApp
 
 from llmhostd.api.errors import decode_body
-from llmhostd.api.injected import Host, Policy
+from llmhostd.api.injected import Host, HostAndPolicy
 from llmhostd.api.openapi import documented
 from llmhostd.api.respond import EventFeed
 from llmhostd.api.service import KeptCall, ModelRegistration
@@ -129,10 +129,9 @@ async def get_usage(
     opt=documented(answer=Decision, streams=True),
 )
 async def follow_decisions(
-    service: Host,
-    policy: Policy,
+    serving: HostAndPolicy,
     last_event_id: Annotated[str, HeaderParameter(name="Last-Event-ID", description="Go on behind this event.")] = "",
 ) -> ASGIApp:
     """The last ones first, then each as it is made; what nodes ran is sampled."""
     after = int(last_event_id) if last_event_id.isdecimal() and len(last_event_id) < _DIGITS else 0
-    return EventFeed(service.subscribe(after), policy.first_byte_s)
+    return EventFeed(serving.service.subscribe(after), serving.policy.first_byte_s)

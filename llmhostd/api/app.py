@@ -10,7 +10,7 @@ from llmhostd.api import admin, openai
 from llmhostd.api.asked import ASKED
 from llmhostd.api.auth import Gate
 from llmhostd.api.errors import error_response
-from llmhostd.api.injected import Host, Registry
+from llmhostd.api.injected import Host, Registry, Serving
 from llmhostd.api.metrics import CONTENT_TYPE, exposition
 from llmhostd.api.openapi import WholeDocument
 from llmhostd.api.policy import HttpPolicy
@@ -49,6 +49,7 @@ async def metrics(registry: Registry) -> Response[bytes]:
 def create_app(service: Service, policy: HttpPolicy, registry: CollectorRegistry) -> Litestar:
     """Compose the ASGI application."""
     gate, transfers = Gate(policy), Transfers(policy.max_store_transfers)
+    serving = Serving(service, policy)
     gated = Router(path="/", route_handlers=[*_BEHIND_GATE, metrics], guards=[gate])
     described = Router(path="/schema", route_handlers=[], guards=[gate], include_in_schema=False)
     return Litestar(
@@ -56,7 +57,7 @@ def create_app(service: Service, policy: HttpPolicy, registry: CollectorRegistry
         dependencies={
             "service": Provide(lambda: service, sync_to_thread=False),
             "transfers": Provide(lambda: transfers, sync_to_thread=False),
-            "policy": Provide(lambda: policy, sync_to_thread=False),
+            "serving": Provide(lambda: serving, sync_to_thread=False),
             "registry": Provide(lambda: registry, sync_to_thread=False),
         },
         exception_handlers={Exception: error_response},

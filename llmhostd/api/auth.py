@@ -25,8 +25,8 @@ class Gate:
     def __init__(self, policy: HttpPolicy) -> None:
         self._hashes = frozenset(one.lower() for one in policy.api_keys)
 
-    def __call__(self, connection: Connection, _handler: BaseRouteHandler) -> None:
-        """Let pass, or raise what becomes 401 or 403."""
+    async def __call__(self, connection: Connection, _handler: BaseRouteHandler) -> None:
+        """Let pass, or raise what becomes 401 or 403. A coroutine: Litestar would run anything else in a thread."""
         server = connection.scope["server"]
         if server is None or server[1] is None:  # a unix socket has a path and no port
             return

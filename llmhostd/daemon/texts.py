@@ -32,6 +32,9 @@ class Texts:
 
         Raises CallerError naming the field; RefusedError when the model's own files are broken.
         """
+        kept = self._cache.kept(places[0])
+        if kept is not None and all(isinstance(one, tuple) for one in prompts):
+            return kept, [self._one(kept, one) for one in prompts]  # tokens already: a thread would take longer
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._threads, self._encode, model, places, prompts)

@@ -55,6 +55,11 @@ class TokenizerCache:
                 self._trim()
             return made
 
+    def kept(self, checkpoint: Path) -> ModelTokenizer | None:
+        """Return the tokenizer of a checkpoint if it was read already."""
+        with self._lock:
+            return self._touch(checkpoint)
+
     def forget(self, checkpoint: Path) -> None:
         """Drop a tokenizer: the model was removed or its files changed."""
         with self._lock:
