@@ -113,7 +113,7 @@ MEANING = {
     "kv_allocate_bytes_per_s": "64 GB in 1.9 s",
     "kv_shrink_bytes_per_s": "32 GB to 16 GB in 0.3 s (fig. 17)",
     "least_kv_tokens": "L_min of eq. 2, for the paper's policy",
-    "keep_alive_s": "§IX-A; see the part `keep-alive`",
+    "keep_alive_s": "§IX-A; on a GPU that serves nobody, llmhostd takes a twentieth of it; see the part `keep-alive`",
     "watermark": "§VII-B, for the paper's policy; see the part `watermark`",
     "ttft_tokens_per_s": "TTFT SLO: prompt / 512 s, within the next two bounds (§IX-A)",
     "tpot_s": "mean over the tokens after the first (§IX-A)",

@@ -23,6 +23,10 @@ class KeepAlivePolicy:
     """A fixed time instead, after which an idle instance is unloaded, whatever it would cost to have it again; 1 is
     SLINFER's. 0: as above."""
 
+    spare_gpu: float = 1.0
+    """On a GPU that serves nobody, the idle are kept for this share of that time: the less, the sooner a whole GPU is
+    free. Beside others who are served, they keep no GPU that is not kept anyway."""
+
     def resident_s(self, pack_s: float) -> float:
         """Return how long a resident instance stays resident. `pack_s`: what packing its weights again takes."""
         return self.keep_alive_s or self._bounded_s(pack_s)

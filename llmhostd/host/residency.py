@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.actions import HostAction
 from llmhostd.domain.commands import LoadInstance, RecallRequest, RestInstance, SubmitRequest, UnloadInstance
+from llmhostd.domain.hardware import NodeKind
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.reports import IterationReported, RestCalledOff
 from llmhostd.host.budget import Budget, Way
@@ -193,11 +194,19 @@ class Residency:
             return []
         again = self._starts.plan(instance)
         pack_s, again_s = again.pack_s, again.start_s
-        if unused_s >= self._keep_alive.warm_s(again_s):
+        share = self._keep_alive.spare_gpu if self._on_spare_gpu(instance) else 1.0
+        if unused_s >= self._keep_alive.warm_s(again_s) * share:
             return self.unload(instance, now, f"unused for {unused_s:.0f} s; to have it again takes {again_s:.1f} s")
-        if instance.state is ModelState.RESIDENT and unused_s >= self._keep_alive.resident_s(pack_s):
+        if instance.state is ModelState.RESIDENT and unused_s >= self._keep_alive.resident_s(pack_s) * share:
             return self.rest(instance, now, f"unused for {unused_s:.0f} s; to pack its weights takes {pack_s:.1f} s")
         return []
+
+    def _on_spare_gpu(self, instance: Instance) -> bool:
+        """Whether its node is a GPU that serves nobody."""
+        node = self._fleet.node_of(instance)
+        if node.spec.kind is not NodeKind.GPU:
+            return False
+        return not any(one.load.requests or one.arriving for one in self._fleet.instances_on(node))
 
     def reported(self, instance: Instance, state: ModelState, now: float) -> bool:
         """Follow what a node says of an instance's state; says whether it was news.

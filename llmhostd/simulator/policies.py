@@ -38,9 +38,8 @@ MOST_CHUNK_TOKENS = 4096
 """On machines that compute a prompt in a second, others' deadlines cut it, not the fear of who may arrive meanwhile."""
 NEVER_RECLAIMED_S = 1e9
 """Fragments stay as long as anything."""
-KEPT_SHARE = 0.05
-"""So much of the experiment's keep-alive is ours: the whole of it saves 1 or 2 % of the loads, and where GPUs are not
-short holds a tenth more of them."""
+SPARE_GPU = 0.05
+"""Where GPUs are not short, the keep-alive of a second saves 1 or 2 % of the loads, and holds a tenth more GPUs."""
 MOST_BATCH = 256
 """The largest batch of the published tables."""
 
@@ -116,7 +115,7 @@ def slinfer(assumptions: Assumptions) -> Policies:
 
 
 def llmhostd(assumptions: Assumptions) -> Policies:
-    """Our defaults, with what the experiment's machines need: their batches, their loads."""
+    """Our defaults, with what the experiment's machines need: their batches, their loads, their keep-alive."""
     paper = slinfer(assumptions).host
     copies = assumptions.kv_growth is KvGrowth.COPY
     knows = BudgetPolicy(
@@ -126,8 +125,8 @@ def llmhostd(assumptions: Assumptions) -> Policies:
     return Policies(
         host=HostPolicies(
             residency=paper.residency,
-            keep_alive=KeepAlivePolicy(keep_alive_s=assumptions.keep_alive_s * KEPT_SHARE),
-            packing=paper.packing,  # with a keep-alive that short hardly anything idle is there to be left
+            keep_alive=replace(paper.keep_alive, spare_gpu=SPARE_GPU),
+            packing=paper.packing,  # with a keep-alive of a second hardly anything idle is there to be left
             budget=knows,
             shadow=ShadowPolicy(loading_slowdown=1.0),
         ),

@@ -50,6 +50,27 @@ def test_a_fixed_keep_alive_unloads_at_once():
     assert only(UnloadInstance, box.tick(after=0.2)).instance_id == instance_id
 
 
+@pytest.mark.parametrize(
+    ("name", "spare_gpu", "kept_s"), [("gpu0", 0.1, 1.0), ("gpu0", 1.0, 10.0), ("cpu0", 0.1, 10.0)]
+)
+def test_a_gpu_that_serves_nobody_is_given_up_sooner(name, spare_gpu, kept_s):
+    policy = KeepAlivePolicy(keep_alive_s=10.0, spare_gpu=spare_gpu)
+    box = Box(node(name), policies=HostPolicies(keep_alive=policy))
+    instance_id = box.load()
+    assert box.tick(after=kept_s - 0.1) == []
+    assert only(UnloadInstance, box.tick(after=0.2)).instance_id == instance_id
+
+
+def test_beside_others_who_are_served_the_idle_stay_on_a_gpu():
+    policy = KeepAlivePolicy(keep_alive_s=10.0, spare_gpu=0.1)
+    box = Box(node("gpu0"), policies=HostPolicies(keep_alive=policy))
+    idle, busy = box.load("wren"), box.load("owl")
+    box.ask("owl")
+    assert box.tick(after=9.0) == []
+    box.finish(busy, "req-1")
+    assert {each.instance_id for each in box.tick(after=0.5)} == {idle}, "the other one was used until now"
+
+
 def test_what_is_being_measured_is_not_idle():
     box = Box(policies=HostPolicies(keep_alive=KeepAlivePolicy(keep_alive_s=1.0)))
     instance_id = box.load()
