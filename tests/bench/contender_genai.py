@@ -3,16 +3,16 @@
 python contender_genai.py IR_DIRECTORY COMPUTE KV THREADS
 """
 
-import json
-import statistics
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import openvino as ov
 import openvino_genai as genai
+from contender_loop import answer
 
-BATCHES, CONTEXT, STEPS, PREFILLS = (1, 4, 16, 32), 512, 20, 6
+BATCHES, CONTEXT, STEPS, PREFILLS = (1, 4, 16, 32), 512, 20, 4
 
 
 def prompt(seed: int) -> ov.Tensor:
@@ -55,13 +55,15 @@ class Pipeline:
 
 
 def main(directory: str, compute: str, kv: str, threads: str) -> None:
-    """Measure and print."""
+    """Measure what is asked for."""
     pipeline = Pipeline(directory, compute, kv, int(threads))
     pipeline.steps_s(1, 3)
-    seconds = {f"prefill {CONTEXT}": statistics.median(pipeline.steps_s(1, 2)[0] for _ in range(PREFILLS))}
-    for batch in BATCHES:
-        seconds[f"decode {batch}"] = statistics.median(pipeline.steps_s(batch, STEPS + 1)[-STEPS:])
-    print(json.dumps(seconds))
+
+    def decodes_s(batch: int) -> list[float]:
+        return pipeline.steps_s(batch, STEPS + 1)[-STEPS:]
+
+    prefills = {f"prefill {CONTEXT}": lambda: [pipeline.steps_s(1, 2)[0] for _ in range(PREFILLS)]}
+    answer(prefills | {f"decode {batch}": partial(decodes_s, batch) for batch in BATCHES})
 
 
 if __name__ == "__main__":

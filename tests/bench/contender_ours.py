@@ -1,16 +1,16 @@
-"""Our engine alone: seconds of a prefill of 512 tokens and of decode steps at context 512, as one JSON object.
+"""Our engine alone: seconds of prefills of 512 tokens and of decode steps at context 512.
 
     python contender_ours.py CHECKPOINT COMPUTE KV THREADS
 
 A step is everything between two tokens but the scheduler: what the runner does, to the drawn token of each request.
 """
 
-import json
-import statistics
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
+from contender_loop import answer
 from llmhostd_openvino import open_engine
 
 from llmhostd.domain.hardware import NodeSpec
@@ -24,17 +24,15 @@ from llmhostd.engines.runner import Runner
 BATCHES = (1, 4, 16, 32)
 CONTEXT = 512
 STEPS = 20
-PREFILLS = 6
+PREFILLS = 4
 
 
 def main(checkpoint: str, compute: str, kv: str, threads: str) -> None:
-    """Measure and print."""
+    """Measure what is asked for."""
     steps = Steps(checkpoint, compute, kv, int(threads))
     steps.prefill_s(0)
-    seconds = {f"prefill {CONTEXT}": statistics.median(steps.prefill_s(seed) for seed in range(1, PREFILLS + 1))}
-    for batch in BATCHES:
-        seconds[f"decode {batch}"] = statistics.median(steps.decode_s(batch, STEPS))
-    print(json.dumps(seconds))
+    prefills = {f"prefill {CONTEXT}": lambda: [steps.prefill_s(seed) for seed in range(1, PREFILLS + 1)]}
+    answer(prefills | {f"decode {batch}": partial(steps.decode_s, batch, STEPS) for batch in BATCHES})
 
 
 def prompt(seed: int) -> list[int]:

@@ -3,15 +3,15 @@
 python contender_transformers.py CHECKPOINT COMPUTE THREADS
 """
 
-import json
-import statistics
 import sys
 import time
+from functools import partial
 
 import torch
+from contender_loop import answer
 from transformers import AutoModelForCausalLM
 
-BATCHES, CONTEXT, STEPS, PREFILLS = (1, 4, 16, 32), 512, 10, 4
+BATCHES, CONTEXT, STEPS, PREFILLS = (1, 4, 16, 32), 512, 6, 2
 
 
 def prompts(batch: int) -> torch.Tensor:
@@ -23,27 +23,31 @@ def prompts(batch: int) -> torch.Tensor:
 
 @torch.inference_mode()
 def main(checkpoint: str, compute: str, threads: str) -> None:
-    """Measure and print."""
+    """Measure what is asked for."""
     torch.set_num_threads(int(threads))
     dtype = {"bf16": torch.bfloat16, "f32": torch.float32}[compute]
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype).eval()
     model(prompts(1))
-    taken = []
-    for _ in range(PREFILLS):
-        begun = time.perf_counter()
-        model(prompts(1), use_cache=True, logits_to_keep=1).logits.argmax(-1)
-        taken.append(time.perf_counter() - begun)
-    seconds = {f"prefill {CONTEXT}": statistics.median(taken)}
-    for batch in BATCHES:
+
+    def prefills_s() -> list[float]:
+        taken_s = []
+        for _ in range(PREFILLS):
+            begun = time.perf_counter()
+            model(prompts(1), use_cache=True, logits_to_keep=1).logits.argmax(-1)
+            taken_s.append(time.perf_counter() - begun)
+        return taken_s
+
+    def decodes_s(batch: int) -> list[float]:
         out = model(prompts(batch), use_cache=True, logits_to_keep=1)
-        taken = []
+        taken_s = []
         for _ in range(STEPS):
             begun = time.perf_counter()
             tokens = out.logits[:, -1].argmax(-1, keepdim=True)
             out = model(tokens, past_key_values=out.past_key_values, use_cache=True)
-            taken.append(time.perf_counter() - begun)
-        seconds[f"decode {batch}"] = statistics.median(taken)
-    print(json.dumps(seconds))
+            taken_s.append(time.perf_counter() - begun)
+        return taken_s
+
+    answer({f"prefill {CONTEXT}": prefills_s} | {f"decode {batch}": partial(decodes_s, batch) for batch in BATCHES})
 
 
 if __name__ == "__main__":

@@ -16,12 +16,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from box import CACHE, checkpoints, store
+from contender_loop import READY
 from stateful_ir import write_stateful_ir
 
 from llmhostd.checkpoints.tensors import EMBEDDING
@@ -32,7 +36,7 @@ from llmhostd.loader.safetensors import describe
 
 HERE = Path(__file__).parent
 THREADS = "2"
-ROUNDS = 2
+ROUNDS = 3
 POINTS = ("prefill 512", "decode 1", "decode 4", "decode 16", "decode 32")
 CONTEXT = 512
 PEER = os.environ.get("LLMHOSTD_PEER_PYTHON", "")
@@ -40,8 +44,11 @@ LLAMA = os.environ.get("LLMHOSTD_LLAMA_BATCHED_BENCH", "")
 LLAMA_GGUF = os.environ.get("LLMHOSTD_LLAMA_GGUF", "")
 
 
+pytestmark = pytest.mark.timeout(1200)
+
+
 class Contender(NamedTuple):
-    """A name, and the command that measures it once in an environment."""
+    """A name, and the command that is asked for points (`contender_loop`) in an environment."""
 
     name: str
     command: list[str]
@@ -86,28 +93,69 @@ def write_ir(checkpoint: Path, directory: Path) -> None:
         write_stateful_ir(checkpoint, directory)
 
 
-def alternate(contenders: list[Contender]) -> dict[str, dict[str, float]]:
-    """Measure A B C A B C ...; returns the median of the rounds, seconds by point by contender."""
-    seen: dict[str, list[dict[str, float]]] = {one.name: [] for one in contenders}
-    for _ in range(ROUNDS):
+Rounds = dict[str, dict[str, list[float]]]
+"""Seconds of each round, by point, by contender."""
+
+
+@contextmanager
+def asked(contenders: list[Contender]) -> Iterator[dict[str, Callable[[str], float]]]:
+    """Have all of them running; each says, of a point, the median of its seconds."""
+    with ExitStack() as running:
+        processes = {}
         for one in contenders:
-            done = subprocess.run(one.command, env=one.environment, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{one.name}: {done.stderr[-2000:]}"
-            seen[one.name].append(json.loads(done.stdout.splitlines()[-1]))
-    return {
-        name: {point: statistics.median(one[point] for one in rounds) for point in rounds[0]}
-        for name, rounds in seen.items()
-    }
+            process = running.enter_context(
+                subprocess.Popen(
+                    one.command, env=one.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                )
+            )
+            running.callback(process.kill)
+            processes[one.name] = process
+            while (line := _line(one.name, process)) != READY:
+                print(one.name, line)
+
+        def ask(name: str, point: str) -> float:
+            process = processes[name]
+            assert process.stdin is not None
+            process.stdin.write(f"{point}\n")
+            process.stdin.flush()
+            while not (line := _line(name, process)).startswith("["):
+                print(name, line)
+            return statistics.median(json.loads(line))
+
+        yield {one.name: partial(ask, one.name) for one in contenders}
 
 
-def table(results: dict[str, dict[str, float]], base: str) -> None:
-    """Print milliseconds and, against `base`, how many times longer the others take."""
+def _line(name: str, process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, f"{name} ended"
+    return line.strip()
+
+
+def alternate(contenders: list[Contender]) -> Rounds:
+    """Measure every point of all contenders in turn, and all points once more, in the other order."""
+    with asked(contenders) as ask:
+        for each in ask.values():
+            each(POINTS[1])
+        names = list(ask)
+        rounds: Rounds = {name: {point: [] for point in POINTS} for name in names}
+        for turn in range(ROUNDS):
+            for point in POINTS:
+                for name in names if turn % 2 else reversed(names):
+                    rounds[name][point].append(ask[name](point))
+        return rounds
+
+
+def table(results: Rounds, base: str) -> None:
+    """Print milliseconds and, against `base` in the same round, how many times longer the others take; medians."""
     print(f"\n{'ms (times the first)':28}" + "".join(f"{point:>18}" for point in POINTS))
-    for name, seconds in results.items():
-        cells = [
-            f"{seconds[point] * 1e3:9.2f} ({seconds[point] / results[base][point]:5.2f})" if point in seconds else ""
-            for point in POINTS
-        ]
+    for name, rounds in results.items():
+        cells = []
+        for point in POINTS:
+            times = statistics.median(
+                one / other for one, other in zip(rounds[point], results[base][point], strict=True)
+            )
+            cells.append(f"{statistics.median(rounds[point]) * 1e3:9.2f} ({times:5.2f})")
         print(f"{name:28}" + "".join(f"{cell:>18}" for cell in cells))
 
 
@@ -139,7 +187,7 @@ def test_bf16(capsys: pytest.CaptureFixture[str]) -> None:
         shape = described.shape(ComputePrecision.BF16, KvPrecision.U8)
         table_bytes = described.tensors[EMBEDDING].end - described.tensors[EMBEDDING].begin
         step_bytes = shape.weight_bytes - table_bytes + CONTEXT * shape.kv_bytes_per_token
-        rate = step_bytes / results[contenders[0].name]["decode 1"] / 1e9
+        rate = step_bytes / statistics.median(results[contenders[0].name]["decode 1"]) / 1e9
         print(
             f"decode 1 reads {step_bytes / 1e6:.0f} MB of weights and KV per step: {rate:.1f} GB/s, "
             f"{rate / bandwidth:.0%} of the {bandwidth:.1f} GB/s that {THREADS} threads read"
