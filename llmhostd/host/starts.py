@@ -7,6 +7,7 @@ loads and first iterations is learned from, and told, so that the next run of th
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 
 from msgspec.structs import replace
@@ -35,8 +36,8 @@ class Crowd:
     """What a load has before it and beside it on its node."""
 
     queue_s: float
-    computes: bool
-    """Others will compute while it loads."""
+    computing_s: float
+    """For how long others will compute once its turn has come."""
     compiled: Collection[ShapeKey]
     """Shapes that its worker has loaded before."""
 
@@ -62,7 +63,7 @@ class Starts:
 
     def plan(self, instance: Instance) -> LoadPlan:
         """Foretell a start with nobody before it and nobody beside it."""
-        alone = Crowd(0.0, computes=False, compiled=self._compiled.get(instance.node_id, {}))
+        alone = Crowd(0.0, computing_s=0.0, compiled=self._compiled.get(instance.node_id, {}))
         return self._plan(instance.shape, instance.profile_key, self._lies(instance), alone)
 
     def crowd(self, node: NodeRecord, now: float) -> "Crowd":
@@ -227,15 +228,33 @@ class Starts:
     def _plan(self, shape: ModelShape, key: ProfileKey, lies: TierBytes, crowd: "Crowd") -> LoadPlan:
         known, queue_s = self._fleet.profiles.get(key), 0.0 if lies.remote_bytes else crowd.queue_s
         rates, fresh = self.rates(key[1]), key[0] not in crowd.compiled
-        return plan_load(shape, key[0], lies, rates, known, queue_s=queue_s, beside=crowd.computes, fresh=fresh)
+        alone = plan_load(shape, key[0], lies, rates, known, queue_s=queue_s, fresh=fresh)
+        if crowd.computing_s <= _GOOD_PART * alone.load_s:
+            return alone
+        return plan_load(shape, key[0], lies, rates, known, queue_s=queue_s, beside=True, fresh=fresh)
 
     def _crowd(self, node: NodeRecord, before: list[Instance], now: float) -> "Crowd":
-        """Those who run go on to; those who load before will have begun to."""
-        computes = any(one.load.requests for one in self._fleet.instances_on(node) if one.loaded)
-        computes = computes or any(one.load.requests for one in before)
+        """Those who run go on as long as they have something to say, those who load before begin when they can."""
         coming = [one.profile_key[0] for one in before]
         compiled = (*self._compiled.get(node.spec.id, {}), *coming)
-        return Crowd(queue_s(_pending(before), now), computes, compiled)
+        turn_s = queue_s(_pending(before), now)
+        ready = [(one, 0.0) for one in self._fleet.instances_on(node) if one.loaded and one.load.requests]
+        waited_for = [(place, one) for place, one in enumerate(before) if one.load.requests]
+        ready += [(one, queue_s(_pending(before[: place + 1]), now)) for place, one in waited_for]
+        busy = (ready_s + self._busy_s(one) - turn_s for one, ready_s in ready)
+        return Crowd(turn_s, sum(max(left_s, 0.0) for left_s in busy), compiled)
+
+    def _busy_s(self, instance: Instance) -> float:
+        """How long an instance computes for those that it has, alone, if they say all that they may."""
+        if self._fleet.profile_of(instance) is None:
+            return inf
+        load, asked = instance.load, list(instance.load.requests.values())
+        waiting = tuple((one.pending_tokens, one.computed_tokens) for one in asked if not one.decoding)
+        first_s = load.estimator.iteration_s(prefill=waiting, decode_batch=0, decode_context=0)
+        context = sum(one.context_tokens for one in asked) // len(asked)
+        token_s = load.estimator.iteration_s(prefill=(), decode_batch=len(asked), decode_context=context)
+        pack_s = 0.0 if instance.state is ModelState.RESIDENT else load.first_run_s
+        return pack_s + first_s + token_s * max(one.shape.max_tokens - one.tokens_out for one in asked)
 
     def _queue(self, node: NodeRecord) -> list[Instance]:
         """Who is loaded now or will be, in the order in which the node takes them (`node.lifecycle`).
