@@ -100,7 +100,7 @@ class World(NodeScript):
             return False
         if self.resizing and not self.slow_resizes:
             self.end_resize()
-        elif self.running:
+        if self.running:
             self.iterate()
         elif self.sampling:
             self.sample(self.sampling)
@@ -227,6 +227,8 @@ def live(world, history):
                 world.hear(events.DeviceIdle())
                 if world.running:
                     world.iterate(fails=True)
+                elif world.sampling:
+                    world.sample(world.sampling)
             case "break":
                 computing = [one for one in world.mind.instances.values() if one.computes and not one.resizing]
                 if computing:
@@ -244,10 +246,15 @@ TWO_ARE_MEASURED = [
     ("load", "c", "fast", "warm"), ("complete",), ("load", "a", "unmeasured", "warm"),
     ("submit", "c", 1, 1, 0, False), ("complete",), ("measure", 2),
 ]  # fmt: skip
+A_POOL_STILL_GROWS_WHEN_THE_NEXT_RUNS = [
+    ("load", "a", "fast", "warm"), ("load", "c", "fast", "warm"), ("submit", "a", 1, 1, 0, False),
+    ("submit", "c", 1, 1, 0, False), ("complete",), ("complete",), ("fail iteration", 0), ("turns", 2),
+]  # fmt: skip
 
 
 @settings(max_examples=250, deadline=None)
 @given(histories, st.sampled_from([150, 260, 400, 2000]))
+@example(A_POOL_STILL_GROWS_WHEN_THE_NEXT_RUNS, 260)
 @example(POOL_WAITS_BESIDE_PACKING, 260)
 @example(TWO_ARE_MEASURED, 150)
 def test_nothing_is_lost_and_every_rule_holds(history, memory_mb):
