@@ -100,6 +100,8 @@ class StoreFile:
             await self._pour(file.descriptor, asked, send)
         except TimeoutError:
             log.warning("%s/%s: whoever fetches it takes nothing any more", self._directory, self._name)
+        except OSError as error:  # the connection breaks, so nobody takes it for whole
+            log.error("%s/%s: cannot be read: %s", self._directory, self._name, error.strerror)  # noqa: TRY400
 
     async def _pour(self, descriptor: int, asked: Wanted, send: Send) -> None:
         at = asked.begin

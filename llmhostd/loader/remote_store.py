@@ -50,6 +50,10 @@ class RemotePlace:
         """Raises CallerError for what is no address."""
         return parse_url(self.text)
 
+    def address(self, etag: str) -> Address:
+        """As it is noted beside a store. A key that is no peer's is not."""
+        return Address(url=self.text, etag=etag, key=self.key if self.url.of_peer else "")
+
     def open(self, policy: FetchPolicy) -> RemoteDirectory:
         """Raises OperatorError."""
         return open_directory(self.url, self.key, policy, 1)
@@ -72,8 +76,8 @@ def add_remote(place: RemotePlace, destination: Path, policy: FetchPolicy) -> No
                 raise CheckpointError(f"{place.url.shown}/{one.name}: has other bytes than its index says")
             (partial / one.name).write_bytes(content)
         (partial / INDEX_FILE).write_bytes(index_bytes)
-        address = Address(url=place.text, etag=etag, key=place.key)
-        _write_remote(partial / REMOTE_FILE, Remote(data_bytes=index.data_bytes, addresses=(address,)))
+        remote = Remote(data_bytes=index.data_bytes, addresses=(place.address(etag),))
+        _write_remote(partial / REMOTE_FILE, remote)
 
 
 def add_address(place: RemotePlace, store: Path, policy: FetchPolicy) -> bool:
@@ -88,7 +92,7 @@ def add_address(place: RemotePlace, store: Path, policy: FetchPolicy) -> bool:
         _, index = _index(there, place.url, policy)
         if _content(index) != _content(read_index(store)):
             return False
-        address = Address(url=place.text, etag=_etag(there, place.url, index, policy), key=place.key)
+        address = place.address(_etag(there, place.url, index, policy))
     shown = [parse_url(one.url).shown for one in known.addresses]
     addresses = list(known.addresses)
     if place.url.shown in shown:
