@@ -5,6 +5,8 @@ the first run, then packed weights and the scratch memory of the largest iterati
 the file's mapping and held by nobody.
 """
 
+from functools import cached_property
+
 from llmhostd.checkpoints.tensors import linear_shapes
 from llmhostd.domain.model import ComputePrecision, ModelShape, WeightFormat
 from llmhostd.engines.interface import ModuleRange
@@ -40,8 +42,9 @@ class Footprint:
         # f32 weights computed in f32 are packed when they are compiled. What is used in place is packed soon after the
         # first run; until then the file's pages are in use instead.
         packed = has_run or (self._linear_width() == 4.0 and not self._in_place)
-        return warm + (self._packed_bytes() if packed else 0) + (self._scratch_bytes() if has_run else 0)
+        return warm + (self._packed_bytes if packed else 0) + (self._scratch_bytes() if has_run else 0)
 
+    @cached_property
     def _packed_bytes(self) -> int:
         a, modules = self._shape.architecture, self._modules
         layer = sum(outputs * inputs for outputs, inputs in linear_shapes(a).values())

@@ -1,9 +1,17 @@
-"""What does HTTP add to the engine, per token and to the first one? One caller, batch 1, 156M bf16."""
+"""What does HTTP add to the engine, per token and to the first one? One caller, batch 1, 156M bf16.
+
+The engine alone runs in a process of its own that was started like a worker: same threads, same cores, same pages.
+"""
 
 import asyncio
 import itertools
+import multiprocessing
+import os
 import statistics
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -17,10 +25,11 @@ from llmhostd.domain.ids import HardwareKey, NodeId, RequestId
 from llmhostd.domain.model import ComputePrecision, KvPrecision
 from llmhostd.domain.node_events import RowPlan
 from llmhostd.domain.request import Sampling
+from llmhostd.engines.huge_pages import with_huge_pages
 from llmhostd.engines.interface import LoadOptions
 from llmhostd.engines.runner import Runner
 
-PROMPT, OUTPUT, ROUNDS = 128, 200, 9
+PROMPT, OUTPUT, ROUNDS = 128, 200, 25
 
 
 class Bare:
@@ -49,9 +58,33 @@ class Bare:
         return stamps[1] - stamps[0], statistics.mean(gaps)
 
 
+def _serve(checkpoint: Path, wire: Connection) -> None:
+    bare = Bare(checkpoint)
+    while wire.recv():
+        wire.send(bare.generate())
+
+
+@contextmanager
+def bare_process(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], tuple[float, float]]]:
+    """What generates once whenever it is called."""
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    for name, value in with_huge_pages(os.environ).items():
+        monkeypatch.setenv(name, value)
+    process = spawn.Process(target=_serve, args=(checkpoint, theirs), daemon=True)
+    process.start()
+
+    def generate() -> tuple[float, float]:
+        ours.send(True)
+        return ours.recv()
+
+    yield generate
+    ours.send(False)
+    process.join()
+
+
 def over_http(here: Box, model: str, turn: int) -> tuple[float, float]:
     """The same through `POST /v1/completions`, streamed."""
-    target = Target(url=here.url, endpoint=Endpoint.COMPLETIONS, ignore_eos=True, extra={"temperature": 0})
     prompt = [(turn * 104729 + i * 37) % 30000 + 3 for i in range(PROMPT)]
     planned = PlannedRequest(due_s=0.0, model=model, input_tokens=PROMPT, output_tokens=OUTPUT)
     target = Target(
@@ -63,15 +96,16 @@ def over_http(here: Box, model: str, turn: int) -> tuple[float, float]:
     return record.ttft_s, record.tpot_s
 
 
-def test_http_against_the_bare_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_http_against_the_bare_engine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = checkpoints(1)[0]
-    with box(tmp_path / "state", [model]) as here:
+    with box(tmp_path / "state", [model]) as here, bare_process(model, monkeypatch) as generate:
         over_http(here, model.name, 0)
         here.settle()
-        bare = Bare(model)
-        bare.generate()
+        generate()
         over_http(here, model.name, 0)
-        pairs = [(bare.generate(), over_http(here, model.name, turn)) for turn in range(1, ROUNDS + 1)]
+        pairs = [(generate(), over_http(here, model.name, turn)) for turn in range(1, ROUNDS + 1)]
     per_token = [http[1] / engine[1] for engine, http in pairs]
     first = [http[0] - engine[0] for engine, http in pairs]
     with capsys.disabled():
