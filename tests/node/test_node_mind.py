@@ -100,11 +100,15 @@ class World(NodeScript):
             return False
         if self.resizing and not self.slow_resizes:
             self.end_resize()
+        self.end_turn()
+        return True
+
+    def end_turn(self, fails=False):
+        """What computes ends."""
         if self.running:
-            self.iterate()
+            self.iterate(fails)
         elif self.sampling:
             self.sample(self.sampling)
-        return True
 
     def iterate(self, fails=False):
         """The running iteration ends."""
@@ -163,8 +167,6 @@ class World(NodeScript):
             busy = self.device() or bool(self.background or self.resizing)
             self.end_resize()
             self.complete()
-            if self.running:
-                self.iterate()
             if not busy:
                 return
         raise AssertionError("it goes on for ever")
@@ -225,10 +227,7 @@ def live(world, history):
                 world.hear(world.gone(world.now, name))
             case "fail iteration":
                 world.hear(events.DeviceIdle())
-                if world.running:
-                    world.iterate(fails=True)
-                elif world.sampling:
-                    world.sample(world.sampling)
+                world.end_turn(fails=True)
             case "break":
                 computing = [one for one in world.mind.instances.values() if one.computes and not one.resizing]
                 if computing:
