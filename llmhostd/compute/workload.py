@@ -154,13 +154,18 @@ class InstanceLoad:
         `settled`: no weights were packed beside it.
         """
         if settled:
-            packed = isinstance(self.estimator, SettlingEstimator)
+            packed = self.settling
             self.settle()
             return packed
         if not isinstance(self.estimator, SettlingEstimator):
             self.estimator = SettlingEstimator(self.estimator)
         self.estimator.observe(predicted_s=predicted_s, actual_s=actual_s)
         return True
+
+    @property
+    def settling(self) -> bool:
+        """Whether the last iteration packed weights."""
+        return isinstance(self.estimator, SettlingEstimator)
 
     def settle(self) -> None:
         """Expect no more packing."""

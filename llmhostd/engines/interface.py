@@ -142,7 +142,7 @@ class EngineInstance(Protocol):
         ...
 
     def pack(self) -> None:
-        """Prepare now, on this thread, what the first runs would wait for otherwise: the next run packs all weights."""
+        """Prepare now, on this thread, what packing would wait for otherwise: each of the next runs packs a part."""
         ...
 
     def resize_kv(self, kv_blocks: int, moves: Sequence[tuple[int, int]] = ()) -> None:

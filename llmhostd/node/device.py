@@ -7,7 +7,6 @@ back); then best-effort work. One thing at a time computes; pools may be resized
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from llmhostd.compute.estimator import SettlingEstimator
 from llmhostd.compute.headroom import Agenda
 from llmhostd.compute.iteration_draft import IterationPlan
 from llmhostd.compute.iteration_plan import SchedulingPolicy, describe, next_plan
@@ -85,9 +84,9 @@ class Device:
         one = self.instances.get(event.instance_id)
         if one is not None:
             self._learn(one, event)
-            if self.plan is not None and one.load.ran(
-                settled=event.settled, predicted_s=self.plan.predicted_s, actual_s=event.duration_s
-            ):
+            # What runs without a plan only packs, and says nothing of iterations that have work, too.
+            predicted_s = self.plan.predicted_s if self.plan is not None else event.duration_s
+            if one.load.ran(settled=event.settled, predicted_s=predicted_s, actual_s=event.duration_s):
                 self.agenda.touch(one.id)
             if self.plan is not None and one.load.room is not None:
                 one.load.room = one.load.room.after(self.plan.adapters)
@@ -190,20 +189,20 @@ class Device:
         """Correct predictions; not by iterations that packed weights, filled adapters' slots or ran beside a load."""
         if self.plan is None or one.estimator is None or self.first_run or self.plan.filling_s or not event.settled:
             return
-        if isinstance(one.load.estimator, SettlingEstimator):
+        if one.load.settling:
             return  # predicted before it was known to be settled
         if not any(each.phase in LOADS for each in self.instances.values()):
             one.estimator.observe(self.plan.kind, predicted_s=self.plan.predicted_s, actual_s=event.duration_s)
 
     def _pack(self, one: NodeInstance) -> DeviceAction | Eviction | None:
-        """Make a warm instance resident: a dummy iteration, for which its pool needs a block."""
+        """Pack the next part of its weights: a dummy iteration of one token, for which its pool needs a block."""
         obstacle = self.pools.room_to_pack(one)
         if obstacle is not None or not one.kv_blocks:
             return None if obstacle is None else _unless_wait(obstacle)
+        load = one.load
+        predicted_s = load.first_run_s + load.estimator.iteration_s(prefill=(), decode_batch=1, decode_context=0)
         because = "nobody waits; its weights are packed ahead of its first request"
-        return self._run(
-            one, RunIteration(instance_id=one.id, rows=(), predicted_s=one.load.first_run_s, because=because)
-        )
+        return self._run(one, RunIteration(instance_id=one.id, rows=(), predicted_s=predicted_s, because=because))
 
     def _chores(self) -> Iterator[DeviceAction | Eviction]:
         """What to do while nobody waits, before best-effort work."""
@@ -226,7 +225,7 @@ class Device:
 
 
 def _to_pack(one: NodeInstance) -> bool:
-    return one.target is ModelState.RESIDENT and one.phase is Phase.WARM
+    return one.target is ModelState.RESIDENT and (one.phase is Phase.WARM or one.load.settling)
 
 
 def _unless_wait(obstacle: Obstacle) -> ResizeKv | Eviction | None:

@@ -38,6 +38,8 @@ class Hosted:
         self.warm_bytes = 0
         self.first_run_s = frame.command.profile.first_run_s if frame.command.profile else 0.0
         """How much longer the first iteration takes than later ones, where that was ever measured."""
+        self._first_s: float | None = None
+        """What it took, if that was one token."""
         self.reported_s = 0.0
         """When its size was last reported."""
         self.filling = False
@@ -114,17 +116,21 @@ class Hosted:
         return first
 
     def run(self, rows: Sequence[RowPlan]) -> tuple[RowReport, ...]:
-        """One iteration; without rows it only packs the weights. Raises EngineError, and whatever an engine raises."""
+        """One iteration; without rows it only packs weights. Raises EngineError, and whatever an engine raises."""
         if rows:
             return self.running.run(rows)
         self.pack()
         return ()
 
     def pack(self) -> None:
-        """Run for the first time, on nothing: that packs the weights. Raises EngineError."""
+        """Run once on nothing: that packs the next part of the weights, so whoever comes waits for one. As `run`."""
         self.running.instance.pack()
-        first_s, second_s = Measurement(self.running, MeasurePolicy()).time_rows([(0, 1)], 2, float("inf"))
-        self.first_run_s = max(first_s - second_s, 0.0)
+        took_s = self._one_token_s()
+        if self.state is ModelState.WARM:
+            self._first_s = took_s
+
+    def _one_token_s(self) -> float:
+        return Measurement(self.running, MeasurePolicy()).time_rows([(0, 1)], 1, float("inf"))[0]
 
     def measuring(self) -> Measurement:
         """The measurement of its profile that is under way, or else a new one. In the pool that it has."""
@@ -133,16 +139,17 @@ class Hosted:
         return self.measurement
 
     def measure(self, hardware_key: HardwareKey) -> Profile | None:
-        """Run the next sample of its profile, which is returned when a stage ends. Raises EngineError."""
-        if self.state is ModelState.WARM:
+        """Run the next sample of its profile, which is returned when a stage ends; or pack first. As `run`."""
+        if self.state is ModelState.WARM or not self.running.instance.settled:
             self.pack()
             self.became_resident()
-        elif not self.running.instance.settled:
-            self.running.instance.pack()  # the slow run that packs is not among those that agree
+            return None
         measurement = self.measuring()
         measurement.sample()
         if not measurement.stage_ended:
             return None
+        if self._first_s is not None:
+            self.first_run_s = max(self._first_s - self._one_token_s(), 0.0)
         profile = Profile(
             shape_key=self.command.shape.key,
             hardware_key=hardware_key,

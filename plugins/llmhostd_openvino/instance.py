@@ -91,9 +91,8 @@ class OpenVinoInstance:
 
     def pack(self) -> None:
         """See `EngineInstance.pack`."""
+        self._asked_to_pack = True
         self._packer.pack(self._parts)
-        for part in self._parts:
-            part.take_packed()
 
     def _begun_with(self, iteration: Iteration) -> Begun:
         """What was computed of the very same iteration, or else a beginning."""

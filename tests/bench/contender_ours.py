@@ -52,6 +52,8 @@ class Steps:
         instance.pack()
         self._runner = Runner(instance)
         self._runner.resize(max(BATCHES) * (CONTEXT // self._runner.instance.block_tokens + 2))
+        while not instance.settled:
+            self.prefill_s(0)
 
     def prefill_s(self, seed: int) -> float:
         """Time one prefill."""

@@ -32,7 +32,7 @@ def test_in_place_and_packed_compute_the_same(layered, load, store_of, name: str
         assert got_tokens == expected_tokens
         assert np.abs(got - expected).max() <= 1e-4
         instance.pack()
-        contexts.greedy(tokens, 1)
+        contexts.greedy(tokens, len(instance._parts) + 1)
     assert instance.settled
 
 
