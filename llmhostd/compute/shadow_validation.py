@@ -8,6 +8,7 @@ as late without it, refuses nobody.
 from dataclasses import dataclass
 
 from llmhostd.compute.demand import put_off
+from llmhostd.compute.estimator import RoughEstimator
 from llmhostd.compute.iteration_plan import SchedulingPolicy
 from llmhostd.compute.shadow_play import Pace, Play, alone_s
 from llmhostd.compute.workload import NodeLoad, RequestLoad
@@ -57,7 +58,8 @@ def validate(
 ) -> Verdict:
     """Try a newcomer on one instance of a node, which stays as it is.
 
-    The instance may still be loading (`ready_at_s`). Best-effort newcomers are always accepted: they wait. What is
+    The instance may still be loading (`ready_at_s`). Best-effort newcomers are always accepted: they wait; and so is
+    the only one on a node, if his model was never measured on its hardware: he is how that comes to be known. What is
     cheap to know is asked first: its own prefill (case 1), everybody's steady state (case 3), and whether the work that
     is due until its token fits into the time until then; then the play, which finds cases 1 and 2.
     """
@@ -67,6 +69,8 @@ def validate(
     if not newcomer.latency_sensitive:
         return Verdict(True, begins_s + own_s - arrived_s, "best effort: runs in what is left")
     at_best_s = begins_s + own_s * policy.pessimism
+    if isinstance(instance.estimator, RoughEstimator) and _alone(node, newcomer):
+        return Verdict(True, at_best_s - arrived_s, "nobody knows yet how fast this is, and nobody else could be late")
     if at_best_s > deadline_s:
         return _too_late(at_best_s, newcomer)
     share = steady_share(node, instance_id, newcomer, policy)
@@ -86,6 +90,12 @@ def validate(
         return _too_late(came_s, newcomer)
     ttft_s, promised_s = came_s - arrived_s, deadline_s - arrived_s
     return Verdict(True, ttft_s, f"first token in {ttft_s:.2f} s of {promised_s:.2f} s; decodes fill {share:.0%}")
+
+
+def _alone(node: NodeLoad, newcomer: RequestLoad) -> bool:
+    """Whether nobody else waits there: by a guess whoever asks first would be refused, and nothing ever known."""
+    others = (one for each in node.instances.values() for one in each.requests.values() if one is not newcomer)
+    return not any(one.latency_sensitive for one in others)
 
 
 def steady_share(node: NodeLoad, instance_id: InstanceId, newcomer: RequestLoad, policy: ShadowPolicy) -> float:
