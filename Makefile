@@ -25,7 +25,7 @@ check: setup
 	$(BIN)/pytest
 
 bench: setup
-	$(BIN)/python -m pytest --override-ini addopts= -q -s tests/bench
+	$(BIN)/python -m pytest --override-ini addopts= --timeout 0 -q -s tests/bench
 
 format: setup
 	$(BIN)/ruff format .

@@ -20,8 +20,9 @@ class HttpPolicy:
     """Completions under way at once; more get 429. Bounds what the daemon holds in memory."""
     max_event_streams: int = 32
     """Open `/api/v1/events` streams at once; more get 503."""
-    max_store_transfers: int = 4
-    """Transfers of files to other hosts at once; more wait. 0: models are not handed on."""
+    max_store_transfers: int = 0
+    """Transfers of models' files to other hosts (`models add peer://...` there) at once; more wait. Whoever may call
+    may then have the weights, too. 0: models are not handed on."""
     first_byte_s: float = 15.0
     """A streamed answer that has no token yet sends its headers after this long, then a comment as often, so that
     proxies keep the connection. Until then it can still be refused with a proper status."""

@@ -21,7 +21,8 @@ from llmhostd.loader.store_index import DATA_FILE, REMOTE_FILE, arrives
 
 KEY = "a-peers-s3cret"
 OPEN = "[fetch]\nfetch_retries = 2\nfetch_retry_wait_s = 0.05\nfetch_timeout_s = 2.0\n[recovery]\nload_retry_s = 0.5\n"
-GUARDED = f"[http]\napi_keys = ['{hashlib.sha256(KEY.encode()).hexdigest()}']\n"
+GUARDED = f"[http]\napi_keys = ['{hashlib.sha256(KEY.encode()).hexdigest()}']\nmax_store_transfers = 4\n"
+HANDS_ON = EXACT + PATIENT + "[http]\nmax_store_transfers = 4\n"
 SLOW = 4e6
 
 
@@ -93,7 +94,7 @@ def test_a_model_and_its_fine_tune_come_from_a_peer_and_answer_as_there(
     here = tmp_path / "models" / "large"
     assert arrives(here)
     assert (here / REMOTE_FILE).stat().st_mode & 0o777 == 0o600
-    with DaemonProcess(tmp_path, settings=EXACT + PATIENT + OPEN) as daemon:
+    with DaemonProcess(tmp_path, settings=HANDS_ON + OPEN) as daemon:
         assert likelihoods(daemon, "clerk") == expected["clerk"]
         assert likelihoods(daemon) == expected["large"]
         until(lambda: not arrives(here))
@@ -130,7 +131,7 @@ def test_a_peer_that_is_killed_midway_is_named_and_whatever_came_is_kept(
     store: Path, tmp_path: Path, expected: dict[str, Any]
 ) -> None:
     here = tmp_path / "here" / "models" / "large"
-    with DaemonProcess(tmp_path / "peer", [store]) as first, slow_wire(first.url) as wire:
+    with DaemonProcess(tmp_path / "peer", [store], settings=HANDS_ON) as first, slow_wire(first.url) as wire:
         there = f"peer://127.0.0.1:{wire.port}/large"
         assert add(tmp_path / "here", there).returncode == 0
         wire.bytes_per_s = SLOW
@@ -144,7 +145,7 @@ def test_a_peer_that_is_killed_midway_is_named_and_whatever_came_is_kept(
             (model,) = daemon.http.get("/api/v1/models").json()
             assert model["because"]
             assert arrives(here)
-            with DaemonProcess(tmp_path / "peer", [store]) as second:
+            with DaemonProcess(tmp_path / "peer", [store], settings=HANDS_ON) as second:
                 host, port = second.url.removeprefix("http://").split(":")
                 wire.to, wire.bytes_per_s, wire.came_bytes = (host, int(port)), float("inf"), 0
                 until(lambda: answers(daemon) == expected["large"])
@@ -161,7 +162,7 @@ def test_whoever_fetches_may_be_killed_and_goes_on_and_a_flipped_bit_is_found(
         (damaged / file.name).write_bytes(file.read_bytes())
     flip(damaged / DATA_FILE)
     here = tmp_path / "here"
-    with DaemonProcess(tmp_path / "peer", [damaged]) as peer, slow_wire(peer.url) as wire:
+    with DaemonProcess(tmp_path / "peer", [damaged], settings=HANDS_ON) as peer, slow_wire(peer.url) as wire:
         assert add(here, f"peer://127.0.0.1:{wire.port}/large").returncode == 0
         wire.bytes_per_s = SLOW
         with DaemonProcess(here, settings=EXACT + PATIENT + OPEN) as daemon:
