@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from served_stores import served_store
 
 from llmhostd.demo.tiny import make_tiny_models
 
@@ -23,3 +24,11 @@ def tiny_models_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("tiny-models")
     make_tiny_models(directory)
     return directory
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, tiny_models_dir: Path) -> Path:
+    """What a server of files has: a store, `models/large`."""
+    root = tmp_path_factory.mktemp("served")
+    served_store(root, tiny_models_dir)
+    return root

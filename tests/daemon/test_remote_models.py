@@ -14,7 +14,6 @@ import openai
 import pytest
 from daemon_process import EXACT, PATIENT, DaemonProcess
 from file_server import FileServer, serving
-from served_stores import served_store
 
 from llmhostd.loader.store_index import DATA_FILE, arrives, read_index
 
@@ -22,13 +21,6 @@ COMMAND = str(Path(sys.executable).with_name("llmhostd"))
 SETTINGS = EXACT + PATIENT + "[fetch]\nfetch_retries = 2\nfetch_retry_wait_s = 0.05\nfetch_timeout_s = 60.0\n"
 SETTINGS += "[recovery]\nload_retry_s = 0.5\n"
 SLOW = 4e6
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory, tiny_models_dir: Path) -> Path:
-    root = tmp_path_factory.mktemp("served")
-    served_store(root, tiny_models_dir)
-    return root
 
 
 @pytest.fixture(scope="module")

@@ -22,13 +22,6 @@ from llmhostd.loader.store_index import DATA_FILE, INDEX_FILE, arrives, read_ind
 from llmhostd.loader.verify import verify
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory, tiny_models_dir: Path) -> Path:
-    root = tmp_path_factory.mktemp("served")
-    served_store(root, tiny_models_dir)
-    return root
-
-
 def test_what_is_added_is_all_but_the_weights_which_come_when_they_are_asked_for(root: Path, tmp_path: Path) -> None:
     with serving(FileServer(root)) as files:
         store = added(files, tmp_path)

@@ -5,32 +5,31 @@ import signal
 import time
 from pathlib import Path
 
-import pytest
 from fetching import QUICK, added, begun, fetched, place, same, until
 from file_server import FileServer, serving
 from served_stores import served_store
 
+from llmhostd.loader.fetch import Fetch
 from llmhostd.loader.remote_store import add_address
 from llmhostd.loader.safetensors import open_checkpoint
 from llmhostd.loader.store_index import read_index, read_remote
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory, tiny_models_dir: Path) -> Path:
-    root = tmp_path_factory.mktemp("served")
-    served_store(root, tiny_models_dir)
-    return root
+def both_midway(files: FileServer, store: Path) -> tuple[Fetch, Fetch]:
+    """Begin twice: one fetches, the other follows, and no more comes for now."""
+    files.stuck_after = 5_000_000
+    one = begun(store)
+    until(lambda: one.state.here_bytes)
+    two = begun(store)
+    until(lambda: two.state.here_bytes == one.state.here_bytes)
+    return one, two
 
 
 def test_two_that_want_it_fetch_it_once_and_both_use_it_as_it_comes(root: Path, tmp_path: Path) -> None:
     with serving(FileServer(root)) as files:
         store = added(files, tmp_path)
         data_bytes = read_index(store).data_bytes
-        files.stuck_after = 5_000_000
-        one = begun(store)
-        until(lambda: one.state.here_bytes)
-        two = begun(store)
-        until(lambda: two.state.here_bytes == one.state.here_bytes)
+        one, two = both_midway(files, store)
         opened = open_checkpoint(store, two)
         first = min(opened.description.tensors, key=lambda name: opened.description.tensors[name].begin)
         rows = opened.array(first)[:10].tobytes()
@@ -48,11 +47,7 @@ def test_whoever_follows_goes_on_when_the_other_is_killed(root: Path, tmp_path: 
     with serving(FileServer(root)) as files:
         store = added(files, tmp_path)
         data_bytes = read_index(store).data_bytes
-        files.stuck_after = 5_000_000
-        one = begun(store)
-        until(lambda: one.state.here_bytes)
-        two = begun(store)
-        until(lambda: two.state.here_bytes == one.state.here_bytes)
+        one, two = both_midway(files, store)
         came = two.state.here_bytes
         os.kill(one._child.pid, signal.SIGKILL)
         files.stuck_after = None
