@@ -63,7 +63,7 @@ class RunNote:
             self._descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self.last = _read(os.pread(self._descriptor, _LAYOUT.size, 0))
             """None: there was none, or it cannot be read any more."""
-            os.ftruncate(self._descriptor, mmap.PAGESIZE)
+            os.posix_fallocate(self._descriptor, 0, mmap.PAGESIZE)  # a page that finds no room later is a SIGBUS
             self._page = mmap.mmap(self._descriptor, mmap.PAGESIZE)
         except OSError as error:
             raise OperatorError(f"{self.file}: {error.strerror}") from error

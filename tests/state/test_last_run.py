@@ -55,6 +55,12 @@ def test_a_run_that_was_stopped_says_whom_it_left_and_begins_the_count_anew(tmp_
     assert (again.people, again.short_runs) == (0, 0)
 
 
+def test_a_full_disk_is_found_when_the_note_is_opened_and_not_by_a_signal_later(tmp_path: Path) -> None:
+    note = RunNote(tmp_path)
+    assert (tmp_path / FILE).stat().st_blocks > 0
+    note.close()
+
+
 def test_until_it_begins_a_run_leaves_the_note_of_the_last(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
     note = RunNote(tmp_path)
