@@ -11,6 +11,7 @@ from pathlib import Path
 
 from llmhostd.devices.probe import ROOT, CpuFacts, memory_available_bytes, memory_total_bytes
 from llmhostd.domain.words import Word
+from llmhostd.state.database import DATABASE_FILE, spell_error
 
 GIB = 1 << 30
 LITTLE_DISK_BYTES = 2 * GIB
@@ -141,7 +142,7 @@ def check_port(host: str, port: int, ours: bool) -> Iterator[Finding]:
 
 def served_paths(directory: Path) -> set[Path]:
     """Where the models of a state directory lie, looked up without changing anything. Raises sqlite3.Error."""
-    file = directory / "state.db"
+    file = directory / DATABASE_FILE
     if not file.exists():
         return set()
     with _looked_into(file) as database:
@@ -149,15 +150,17 @@ def served_paths(directory: Path) -> set[Path]:
 
 
 def _check_database(directory: Path) -> Finding:
-    file = directory / "state.db"
+    file = directory / DATABASE_FILE
     if not file.exists():
         return good("state", f"{directory} is writable and empty.")
     try:
         with _looked_into(file) as database:
             (verdict,) = database.execute("pragma quick_check").fetchone()
             (models,) = database.execute("select count(*) from models").fetchone()
+    except sqlite3.OperationalError as error:
+        return broken("state", f"{file} cannot be read: {spell_error(error, file)}.")
     except sqlite3.Error as error:
-        return broken("state", f"{file} cannot be read: {error}. Move it away; models can be added again.")
+        return broken("state", f"{file} is damaged: {error}. Move it away; models can be added again.")
     if verdict != "ok":
         return broken("state", f"{file} is damaged: {verdict}. Move it away; models can be added again.")
     return good("state", f"{file} is sound and knows {models} model(s).")

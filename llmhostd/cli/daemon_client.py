@@ -82,6 +82,8 @@ class DaemonClient:
             raise OperatorError(f"what listens on {self.where} is not an llmhostd of this version: {error}") from error
 
 
+_OPERATORS = ("operator_must_act", "invalid_checkpoint")
+"""Codes of errors that no other command line would mend."""
 JSON: Mapping[str, str] = {"Content-Type": "application/json"}
 
 
@@ -134,9 +136,10 @@ def credentials(key: str | None) -> dict[str, str]:
 def _error(answer: httpx.Response) -> LlmhostdError:
     """The daemon's own sentence, from OpenAI's envelope."""
     try:
-        message = str(answer.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        message = f"the daemon answered {answer.status_code} {answer.reason_phrase}"
-    if answer.status_code in (429, 503):
-        return OperatorError(message)
-    return CallerError(message) if answer.is_client_error else OperatorError(message)
+        error = answer.json()["error"]
+        message, code = str(error["message"]), error.get("code")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        message, code = f"the daemon answered {answer.status_code} {answer.reason_phrase}", None
+    if answer.is_client_error and answer.status_code != 429 and code not in _OPERATORS:
+        return CallerError(message)
+    return OperatorError(message)

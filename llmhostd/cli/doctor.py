@@ -139,6 +139,7 @@ def examine_daemon(place: Place) -> tuple[list[Finding], bool]:
         good("daemon", f"runs on {daemon.where} with {len(models)} model(s)."),
         *_last_run(host.last_run, host.returned),
     ]
+    findings += [broken("disk", f"{one}.") for one in host.not_stored]
     findings += [_foretold(one) for one in nodes if one.start_error is not None]
     findings += [
         broken("model", f"{one.name} is quarantined: {one.because}. `llmhostd models release {one.name}` tries again.")

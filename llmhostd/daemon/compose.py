@@ -114,7 +114,7 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
     service = Daemon(
         nodes=nodes, mind=mind, loop=loop, models=models, records=records, texts=texts, feed=feed, tally=tally,
         measurements=measurements, submission=submission, shelf=shelf, returned=returned,
-        adapters=config.adapters,
+        journaling=journaling, adapters=config.adapters,
         left_out=layout.excluded,
     )  # fmt: skip
     return Parts(

@@ -36,6 +36,8 @@ class Journaling:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
         self._pending: list[Step] = []
         self._noted = self._written = 0
+        self.ended = ""
+        """Why nothing is noted any more, for people; empty while it is, or if nothing is to be."""
         self._journal: Journal | None = None
         self._start = 0
         if not policy.max_mib:
@@ -95,7 +97,8 @@ class Journaling:
             self._written += len(steps)
 
     def _end(self, why: str) -> None:
-        log.error("the journal of this run ends after %d steps: %s", self._written, why)
+        self.ended = f"the journal of this run ends after {self._written} steps: {why}"
+        log.error("%s", self.ended)
         self._journal = None
 
 

@@ -55,7 +55,7 @@ class Placements:
         now = {(one.model, one.node_id): one for one in self._loaded(seen) if one.model in known}
         if _worth_writing(self._saved, now):
             self._saved = now
-            self._records.soon(partial(self._records.placements.replace, list(now.values())))
+            self._records.soon("placements", partial(self._records.placements.replace, list(now.values())))
 
     def _loaded(self, seen: MindSnapshot) -> Iterator[Placement]:
         """What is loaded, or about to be. Of what is said twice, the later counts."""

@@ -4,10 +4,8 @@ One thread owns the database from the moment the daemon serves: writes happen in
 """
 
 import asyncio
-import contextlib
-import logging
 import sqlite3
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,12 +13,14 @@ from typing import TypeVar
 
 from sqlite_utils import Database
 
-from llmhostd.domain.errors import OperatorError
+from llmhostd.api.service import RefusedError
+from llmhostd.daemon.backlog import Backlog
+from llmhostd.domain.actions import Refusal
 from llmhostd.domain.ids import HardwareKey, ModelName, NodeId
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.snapshot import UsageRow
 from llmhostd.domain.start import StartSeen
-from llmhostd.state.database import open_database
+from llmhostd.state.database import DATABASE_FILE, open_database
 from llmhostd.state.flex import FlexTable
 from llmhostd.state.models import ModelTable, RegisteredModel
 from llmhostd.state.placements import Placement, PlacementTable
@@ -29,9 +29,6 @@ from llmhostd.state.set_aside import SetAside, SetAsideTable
 from llmhostd.state.starts import StartTable
 from llmhostd.state.usage import UsageBook, UsageTable
 
-log = logging.getLogger(__name__)
-
-_Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
 
 
@@ -47,28 +44,32 @@ class Records:
         """To be used through `done` and `soon` only, as the next."""
         self.placements = PlacementTable(self._db)
         self._set_aside = SetAsideTable(self._db)
+        self._backlog = Backlog()
+
+    @property
+    def trouble(self) -> str:
+        """What the disk does not take at this time, for people; empty if all is stored."""
+        return self._backlog.trouble
 
     def load(self) -> tuple[list[RegisteredModel], list[Profile], list[Placement]]:
         """Return what earlier runs left; before anything is written."""
         return ModelTable(self._db).all(), ProfileTable(self._db).all(), self.placements.all()
 
     async def put_model(self, model: RegisteredModel) -> None:
-        """Return once it is stored. Raises OperatorError if it cannot be."""
-        with _said():
-            await self._run(ModelTable(self._db).put, model)
+        """Return once it is stored. Raises RefusedError if it cannot be."""
+        await self._changed(partial(ModelTable(self._db).put, model))
 
     async def remove_model(self, name: ModelName) -> None:
-        """Return once it is gone. Raises OperatorError if that cannot be stored."""
-        with _said():
-            await self._run(ModelTable(self._db).remove, name)
+        """Return once it is gone. Raises RefusedError if that cannot be stored."""
+        await self._changed(partial(ModelTable(self._db).remove, name))
 
     def keep_profile(self, profile: Profile) -> None:
-        """Store it soon; a failure is logged."""
-        self._thread.submit(_logged(ProfileTable(self._db).put), profile)
+        """Store it soon."""
+        self.soon("profiles", partial(ProfileTable(self._db).put, profile))
 
     def keep_start(self, seen: StartSeen) -> None:
-        """Store it soon; a failure is logged."""
-        self._thread.submit(_logged(StartTable(self._db).put), seen)
+        """Store it soon."""
+        self.soon("start times", partial(StartTable(self._db).put, seen))
 
     def starts(self, hardware: Collection[HardwareKey]) -> list[StartSeen]:
         """Return what earlier runs saw of starts; before anything is written."""
@@ -79,34 +80,33 @@ class Records:
         return self._set_aside.all()
 
     def quarantine(self, model: ModelName, because: str) -> None:
-        """Store it soon; a failure is logged."""
-        self.soon(partial(self._set_aside.quarantine, model, because))
+        """Store it soon."""
+        self.soon("quarantined models", partial(self._set_aside.quarantine, model, because))
 
     async def release(self, model: ModelName) -> None:
-        """Return once it is stored that a model may try again. Raises OperatorError if it cannot be; so do the next."""
-        with _said():
-            await self._run(self._set_aside.release, model)
+        """Return once it is stored that a model may try again. Raises RefusedError if it cannot be; so do the next."""
+        await self._changed(partial(self._set_aside.release, model))
 
     async def drain(self, node_id: NodeId) -> None:
         """Return once it is stored that a node is to be empty."""
-        with _said():
-            await self._run(self._set_aside.drain, node_id)
+        await self._changed(partial(self._set_aside.drain, node_id))
 
     async def end_drain(self, node_id: NodeId) -> None:
         """Return once it is stored that a node is used again."""
-        with _said():
-            await self._run(self._set_aside.end_drain, node_id)
+        await self._changed(partial(self._set_aside.end_drain, node_id))
 
     def flush_usage(self) -> None:
-        """Store what was counted, soon; a failure is logged."""
+        """Store what was counted, soon, and whatever could not be stored before."""
         counted = self.usage.take()
         if counted:
-            self._thread.submit(_logged(UsageTable(self._db).add), counted)
+            self.soon("usage", partial(UsageTable(self._db).add, counted))
+        elif self.trouble:
+            self._thread.submit(self._backlog.catch_up)
 
     async def read_usage(self, *, per_day: bool, since: str) -> list[UsageRow]:
         """Return counters with what was counted until now; see `UsageTable.rows`."""
         self.flush_usage()
-        return await self._run(lambda table: table.rows(per_day=per_day, since=since), UsageTable(self._db))
+        return await self.done(partial(UsageTable(self._db).rows, per_day=per_day, since=since))
 
     async def flush_often(self, every_s: float) -> None:
         """Store usage now and again, for ever."""
@@ -115,36 +115,30 @@ class Records:
             self.flush_usage()
 
     def close(self) -> None:
-        """Write what is left, then close."""
+        """Write what is left, then close. What the disk still does not take is lost, and was said."""
         self.flush_usage()
         self._thread.shutdown(wait=True)
         self._db.close()
 
     async def done(self, call: Callable[[], _Result]) -> _Result:
-        """Return what a call on the tables returns, once it is stored."""
+        """Return what a call on the tables returns, once it is stored. Raises sqlite3.Error."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
-    def soon(self, call: Callable[[], object]) -> None:
-        """Have something stored in its turn; a failure is logged."""
-        self._thread.submit(_logged(lambda _: call()), None)
+    def soon(self, what: str, call: Callable[[], object]) -> None:
+        """Have something stored in its turn, however long the disk does not take it; see `Backlog.write`."""
+        self._thread.submit(self._backlog.write, what, call)
 
-    async def _run(self, function: Callable[[_Value], _Result], value: _Value) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, value)
+    async def _changed(self, call: Callable[[], object]) -> None:
+        """Return once a change is stored, in its turn. Raises RefusedError if it is not."""
 
+        def in_turn() -> None:
+            if error := self._backlog.catch_up():
+                raise error
+            call()
 
-@contextlib.contextmanager
-def _said() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise OperatorError(f"state.db: {error}; nothing was changed") from error
-
-
-def _logged(function: Callable[[_Value], object]) -> Callable[[_Value], None]:
-    def run(value: _Value) -> None:
         try:
-            function(value)
-        except sqlite3.Error:
-            log.exception("state.db: not stored by %s", function.__qualname__)
-
-    return run
+            await self.done(in_turn)
+        except sqlite3.Error as error:
+            raise RefusedError(
+                Refusal.UNAVAILABLE, f"{DATABASE_FILE}: {error}; nothing was changed", retry_after_s=60.0
+            ) from error

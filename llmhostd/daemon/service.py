@@ -14,6 +14,7 @@ from llmhostd.api.service import Ask, CallRecord, KeptCall, ModelRegistration, R
 from llmhostd.daemon.adapter_registration import check_room
 from llmhostd.daemon.answer import Answer
 from llmhostd.daemon.decisions import DecisionFeed, Follower
+from llmhostd.daemon.journaling import Journaling
 from llmhostd.daemon.known_profiles import known_profiles
 from llmhostd.daemon.loop import HostLoop
 from llmhostd.daemon.measurements import Measurements
@@ -79,6 +80,7 @@ class Daemon:
         submission: Submission,
         shelf: Shelf,
         returned: Return,
+        journaling: Journaling,
         adapters: AdapterPolicy,
         left_out: Sequence[ExcludedDevice],
     ) -> None:
@@ -95,6 +97,7 @@ class Daemon:
         self._submission = submission
         self._shelf = shelf
         self._returned = returned
+        self._journaling = journaling
         self._adapters = adapters
         self._left_out = tuple(f"{one.device}: {one.because}" for one in left_out)
         self._started_s = time.monotonic()
@@ -137,6 +140,7 @@ class Daemon:
             left_out=self._left_out,
             last_run=self._returned.ended,
             returned=self._returned.goes_on,
+            not_stored=tuple(filter(None, (self._records.trouble, self._journaling.ended))),
         )
 
     def models(self) -> list[ModelSnapshot]:

@@ -64,7 +64,7 @@ class Shelf:
         if not self.stopped:
             self._leave(call_id)
             self._leaving.pop(call_id, None)
-            self._records.soon(partial(self._records.flex.remove, call_id))
+            self._records.soon("best-effort calls", partial(self._records.flex.remove, call_id))
 
     def left(self, call_id: str) -> None:
         """Drop a call from the disk soon: its answer was given to the connection.
@@ -80,7 +80,9 @@ class Shelf:
         """Keep the answer of a call that nobody waits for here."""
         if not self.stopped:
             self._leave(call_id)
-            self._records.soon(partial(self._records.flex.end, call_id, status, body, self._policy))
+            self._records.soon(
+                "best-effort calls", partial(self._records.flex.end, call_id, status, body, self._policy)
+            )
 
     def stop(self) -> None:
         """Leave on the disk what is there: the daemon ends, and another run of it takes the calls up."""
@@ -151,7 +153,7 @@ class Shelf:
         changed = {key: progress for key, progress in now.items() if self._saved.get(key) != progress}
         self._saved |= changed
         if changed and not self.stopped:
-            self._records.soon(partial(self._records.flex.save, changed))
+            self._records.soon("best-effort calls", partial(self._records.flex.save, changed))
 
 
 def _unknown(call_id: str) -> UnknownNameError:

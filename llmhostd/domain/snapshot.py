@@ -29,6 +29,8 @@ class HostSnapshot(Word):
     """How the last run of the daemon ended, if not in good order, and whom that cut off."""
     returned: str = ""
     """What of it goes on in this one."""
+    not_stored: tuple[str, ...] = ()
+    """What should be on the disk and is not, and why."""
 
 
 class ModelSnapshot(Word):

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from llmhostd.domain.errors import OperatorError
 from llmhostd.state.migrations import migrate
 
 DATABASE_FILE = "state.db"
+_LITTLE_BYTES = 1 << 20
+"""What SQLite needs beside the file, several times over."""
 
 
 def open_database(directory: Path) -> Database:
@@ -30,8 +33,18 @@ def open_database(directory: Path) -> Database:
             db.execute("pragma synchronous = normal")
             migrate(db)
     except (OSError, sqlite3.Error) as error:
-        raise OperatorError(f"{file}: {error}") from error
+        raise OperatorError(f"{file}: {spell_error(error, file)}") from error
     return db
+
+
+def spell_error(error: Exception, file: Path) -> str:
+    """Say what is wrong with a database. SQLite's own words for a full disk, and for another's file, are misleading."""
+    if isinstance(error, sqlite3.OperationalError):
+        if file.exists() and not os.access(file, os.W_OK):
+            return "this user may not write it"
+        if shutil.disk_usage(file.parent).free < _LITTLE_BYTES:
+            return "no space is left on its disk"
+    return str(error)
 
 
 @contextlib.contextmanager

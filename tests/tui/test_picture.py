@@ -10,7 +10,7 @@ from recorded_daemon import KINDS, RECORDED
 from llmhostd.domain.ids import NodeId
 
 
-def recorded(taken_s: float, **host: float) -> Snapshot:
+def recorded(taken_s: float, **host: object) -> Snapshot:
     """The recording, taken at some time, with other counts."""
     answers = {kind: json.loads((RECORDED / f"{kind}.json").read_text()) for kind in KINDS}
     answers["host"] |= host
@@ -50,3 +50,10 @@ def test_share_of_kept_promises_is_unknown_before_the_first() -> None:
     picture = Picture("here")
     picture.hear_snapshot(recorded(0.0, slo_met=0, slo_missed=0))
     assert picture.slo_share() is None
+
+
+def test_what_the_disk_does_not_take_is_a_trouble_until_it_does() -> None:
+    picture, said = Picture("here"), "state.db: database or disk is full; not stored yet: usage"
+    for not_stored in ([said], []):
+        picture.hear_snapshot(recorded(0.0, not_stored=not_stored))
+        assert ([said] == not_stored) == (said in [one.text for one in picture.troubles()])

@@ -158,6 +158,7 @@ def _troubles_of(snapshot: Snapshot) -> list[Trouble]:
         for model in snapshot.models
         if model.because and model.state is not ModelState.QUARANTINED
     ]
+    found += [Trouble(Severity.DEGRADED, sentence) for sentence in snapshot.host.not_stored]
     if snapshot.host.draining:
         found.append(Trouble(Severity.DEGRADED, "draining: running requests end, new ones are refused"))
     found += [Trouble(Severity.SLOW, f"left out: {device}") for device in snapshot.host.left_out]
