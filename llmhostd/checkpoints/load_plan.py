@@ -86,7 +86,7 @@ def plan_load(
     tier = slowest(lies)
     extra_s = _pack_s(shape, key, rates, known, tier)
     load = _load(shape, key, lies, rates, known, beside=beside, fresh=fresh)
-    return LoadPlan(queue_s, *load, max(extra_s, 0.0), tier, rates.hops_s(key, tier), max(-extra_s, 0.0))
+    return LoadPlan(queue_s, *load, max(extra_s, 0.0), tier, rates.hops_s(key, tier, beside=beside), max(-extra_s, 0.0))
 
 
 def _load(

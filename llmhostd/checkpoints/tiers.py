@@ -97,18 +97,19 @@ class StartRates:
             self._packs.observe((seen.shape_key, tier, seen.packed_beside), extra_s)
             self._packs.observe(seen.weights, max(extra_s, 0.0) / max(seen.weight_bytes, 1))
         if seen.hops_s is not None:
-            self._packs.observe(_HOPS, seen.hops_s)
-            self._packs.observe((_HOPS, seen.shape_key, tier), seen.hops_s)
+            self._packs.observe((_HOPS, seen.beside), seen.hops_s)
+            self._packs.observe((_HOPS, seen.shape_key, tier, seen.beside), seen.hops_s)
 
     def bytes_per_s(self, tier: StorageTier, key: ShapeKey | None = None, *, beside: bool = False) -> float:
         """How fast weights come from a tier: as the slowest part of their way lets them.
 
-        Those of a shape, where they were seen: of small ones more of the time is not bandwidth, and with large ones an
-        iteration begins meanwhile; over a network that hardly shows. Where nobody saw it, as the settings say, but no
-        faster than what it passes was seen to be, and no slower than what passes it.
+        Those of a shape, where they were seen, with others beside it or not: of small ones more of the time is not
+        bandwidth, and with large ones an iteration begins meanwhile; over a network that hardly shows.
+        Where nobody saw it, as the settings say, but no faster than what it passes was seen to be, and no slower than
+        what passes it.
         """
         seen = {
-            each: self._tiers.median((each, key, beside), (each, beside), (each, key, not beside), (each, not beside))
+            each: self._tiers.median((each, key, beside), (each, key, not beside), (each, beside), (each, not beside))
             for each in StorageTier
         }
         limits = [pace for each in _PASSES[tier] if (pace := seen[each]) is not None]
@@ -142,12 +143,13 @@ class StartRates:
             *((key, each, near) for near in (beside, not beside) for each in (tier, *StorageTier))
         )
 
-    def hops_s(self, key: ShapeKey, tier: StorageTier) -> float:
+    def hops_s(self, key: ShapeKey, tier: StorageTier, *, beside: bool = False) -> float:
         """What a start takes beside its stages: messages, and one thread's wait for another.
 
-        A load that an iteration has begun beside is told of when that pauses: so it depends on shape and tier.
+        That a load is over is told between two iterations, its own or a neighbour's: so it depends on shape and tier,
+        and on whether others compute.
         """
-        return self._packs.median((_HOPS, key, tier), _HOPS) or 0.0
+        return self._packs.median((_HOPS, key, tier, beside), (_HOPS, beside), (_HOPS, not beside)) or 0.0
 
     def rest_of_others_s(self, shape: ModelShape, *, fresh: bool = False) -> float | None:
         """What loads of other shapes in the same weight format suggest, by layers; None: none was seen."""

@@ -68,8 +68,8 @@ class StartSeen(Word):
     first_s: float | None = None
     """From warm until its first iteration was over: packing, its own work, and waits for neighbours' iterations."""
     hops_s: float | None = None
-    """Of it, what was neither load nor iteration: messages, and one thread's wait for another. None: it waited for
-    others, too, or nobody waited for it."""
+    """From its turn, what was neither load nor iteration: messages, and one thread's wait for another. None: nobody
+    waited for it."""
     packed_beside: bool = False
     """Whether another one loaded meanwhile."""
     estimated_s: float | None = None

@@ -7,7 +7,6 @@ loads and first iterations is learned from, and told, so that the next run of th
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from math import inf
 from statistics import median
 
 from msgspec.structs import replace
@@ -36,8 +35,8 @@ class Crowd:
     """What a load has before it and beside it on its node."""
 
     queue_s: float
-    computing_s: float
-    """For how long others will compute once its turn has come."""
+    computes: bool
+    """Others will compute while it loads."""
     compiled: Collection[ShapeKey]
     """Shapes that its worker has loaded before."""
 
@@ -63,7 +62,7 @@ class Starts:
 
     def plan(self, instance: Instance) -> LoadPlan:
         """Foretell a start with nobody before it and nobody beside it."""
-        alone = Crowd(0.0, computing_s=0.0, compiled=self._compiled.get(instance.node_id, {}))
+        alone = Crowd(0.0, computes=False, compiled=self._compiled.get(instance.node_id, {}))
         return self._plan(instance.shape, instance.profile_key, self._lies(instance), alone)
 
     def crowd(self, node: NodeRecord, now: float) -> "Crowd":
@@ -198,7 +197,8 @@ class Starts:
             packed = replace(_nothing_of(instance), pack_s=pack_s, packed_beside=beside)
             return self._ended(instance, packed, f"packed in {pack_s:.2f} s")
         first_s = max(now - (start.ready_s or now), event.first_run_s)
-        hops_s = None if start.plan.queue_s else seen.queue_s + first_s - event.first_run_s
+        turn_s = start.ordered_s if start.began_s is None else start.began_s
+        hops_s = max((start.ready_s or now) - turn_s - seen.load_s, 0.0) + first_s - event.first_run_s
         seen = replace(seen, pack_s=pack_s, begun_s=begun_s, packed_beside=beside, first_s=first_s, hops_s=hops_s)
         return self._started(instance, start, replace(seen, estimated_s=start.plan.first_token_s(start.first_s)))
 
@@ -228,33 +228,15 @@ class Starts:
     def _plan(self, shape: ModelShape, key: ProfileKey, lies: TierBytes, crowd: "Crowd") -> LoadPlan:
         known, queue_s = self._fleet.profiles.get(key), 0.0 if lies.remote_bytes else crowd.queue_s
         rates, fresh = self.rates(key[1]), key[0] not in crowd.compiled
-        alone = plan_load(shape, key[0], lies, rates, known, queue_s=queue_s, fresh=fresh)
-        if crowd.computing_s <= _GOOD_PART * alone.load_s:
-            return alone
-        return plan_load(shape, key[0], lies, rates, known, queue_s=queue_s, beside=True, fresh=fresh)
+        return plan_load(shape, key[0], lies, rates, known, queue_s=queue_s, beside=crowd.computes, fresh=fresh)
 
     def _crowd(self, node: NodeRecord, before: list[Instance], now: float) -> "Crowd":
-        """Those who run go on as long as they have something to say, those who load before begin when they can."""
+        """Those who run go on to; those who load before will have begun to."""
+        computes = any(one.load.requests for one in self._fleet.instances_on(node) if one.loaded)
+        computes = computes or any(one.load.requests for one in before)
         coming = [one.profile_key[0] for one in before]
         compiled = (*self._compiled.get(node.spec.id, {}), *coming)
-        turn_s = queue_s(_pending(before), now)
-        ready = [(one, 0.0) for one in self._fleet.instances_on(node) if one.loaded and one.load.requests]
-        waited_for = [(place, one) for place, one in enumerate(before) if one.load.requests]
-        ready += [(one, queue_s(_pending(before[: place + 1]), now)) for place, one in waited_for]
-        busy = (ready_s + self._busy_s(one) - turn_s for one, ready_s in ready)
-        return Crowd(turn_s, sum(max(left_s, 0.0) for left_s in busy), compiled)
-
-    def _busy_s(self, instance: Instance) -> float:
-        """How long an instance computes for those that it has, alone, if they say all that they may."""
-        if self._fleet.profile_of(instance) is None:
-            return inf
-        load, asked = instance.load, list(instance.load.requests.values())
-        waiting = tuple((one.pending_tokens, one.computed_tokens) for one in asked if not one.decoding)
-        first_s = load.estimator.iteration_s(prefill=waiting, decode_batch=0, decode_context=0)
-        context = sum(one.context_tokens for one in asked) // len(asked)
-        token_s = load.estimator.iteration_s(prefill=(), decode_batch=len(asked), decode_context=context)
-        pack_s = 0.0 if instance.state is ModelState.RESIDENT else load.first_run_s
-        return pack_s + first_s + token_s * max(one.shape.max_tokens - one.tokens_out for one in asked)
+        return Crowd(queue_s(_pending(before), now), computes, compiled)
 
     def _queue(self, node: NodeRecord) -> list[Instance]:
         """Who is loaded now or will be, in the order in which the node takes them (`node.lifecycle`).
@@ -305,8 +287,10 @@ def _on_disk(shape: ModelShape) -> TierBytes:
 
 
 def _pending(queue: list[Instance]) -> list[Pending]:
+    """The next one's turn comes when it was heard that a load is over."""
     starts = [one.start for one in queue if one.start]
-    return [Pending(one.plan.load_s if one.near_s is None else one.near_s, one.began_s) for one in starts]
+    loads_s = [one.plan.load_s + one.plan.hops_s if one.near_s is None else one.near_s for one in starts]
+    return [Pending(load_s, one.began_s) for load_s, one in zip(loads_s, starts, strict=True)]
 
 
 def _turn(one: Instance) -> tuple[bool, bool, bool, bool]:

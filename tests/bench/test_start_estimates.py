@@ -83,6 +83,7 @@ def test_median_error_after_ten_loads(tmp_path: Path, capsys: pytest.CaptureFixt
             ("behind another", [one for one in later if one.queue_s >= 0.1]),
         ):
             print(f"  {name}: {error(some)} of {len(some)}")
+        print(f"the same starts, held against the median of those alike: {repeatability(later)}")
         print(f"request to first token over HTTP: median {statistics.median(waits):.2f} s")
     assert statistics.median(one.error for one in later if one.error is not None) <= 0.10
 
@@ -91,6 +92,19 @@ def error(starts: Sequence[StartSeen]) -> str:
     """Median error, for a person."""
     errors = [one.error for one in starts if one.error is not None]
     return f"{statistics.median(errors):.1%}" if errors else "none"
+
+
+def repeatability(starts: Sequence[StartSeen]) -> str:
+    """How far starts of one shape, from one tier, with nobody before or beside them, are from their own median.
+
+    No estimate that knows of a start but what it is can be better.
+    """
+    alike: dict[tuple[str, bool], list[float]] = {}
+    for one in starts:
+        if one.queue_s < 0.1 and not one.beside and not one.packed_beside:
+            alike.setdefault((one.shape_key, one.came_from.disk_bytes > 0), []).append(one.start_s)
+    off = [abs(taken - statistics.median(some)) / taken for some in alike.values() for taken in some]
+    return f"median {statistics.median(off):.1%} of {len(off)}" if off else "none"
 
 
 def line(one: StartSeen) -> str:

@@ -4,6 +4,7 @@ import statistics
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from llmhostd.checkpoints.load_plan import Pending, plan_load, queue_s
 from llmhostd.checkpoints.tiers import StartPolicy, StartRates, slowest
@@ -103,6 +104,28 @@ def test_bytes_come_as_fast_as_the_slowest_tier_on_their_way() -> None:
     assert rates.bytes_per_s(StorageTier.DISK) == 1e9, "what comes from the disk passes memory"
     assert rates.bytes_per_s(StorageTier.REMOTE) == 1e8
     assert rates.read_s(TierBytes(memory_bytes=10**9, remote_bytes=10**8)) == 2.0
+
+
+def test_how_fast_its_own_shape_comes_tells_more_than_another_shape_beside_others() -> None:
+    rates, other = StartRates(POLICY), ShapeKey("other")
+    rates.learn(seen(read_s=0.1))
+    rates.learn(seen(key=other, read_s=3.0, beside=True))
+    assert rates.bytes_per_s(StorageTier.MEMORY, KEY, beside=True) == 3e9
+    assert rates.bytes_per_s(StorageTier.MEMORY, ShapeKey("new"), beside=True) == 1e8
+    rates.learn(seen(read_s=0.3, beside=True))
+    assert rates.bytes_per_s(StorageTier.MEMORY, KEY, beside=True) == 1e9
+
+
+def test_waits_for_iterations_of_others_are_no_part_of_a_start_alone() -> None:
+    rates = StartRates(POLICY)
+    rates.learn(replace(seen(beside=True), hops_s=0.2))
+    alone, beside = (
+        lambda: plan_load(shape(), KEY, IN_MEMORY, rates, None).hops_s,
+        lambda: plan_load(shape(), KEY, IN_MEMORY, rates, None, beside=True).hops_s,
+    )
+    assert (alone(), beside()) == (0.2, 0.2), "better than nothing"
+    rates.learn(replace(seen(), hops_s=0.01))
+    assert (alone(), beside()) == (0.01, 0.2)
 
 
 def test_what_came_from_memory_beside_the_disk_is_taken_off() -> None:

@@ -8,8 +8,8 @@ from llmhostd.domain.actions import Refusal, RefuseRequest, StartEnded
 from llmhostd.domain.commands import LoadInstance, UnloadInstance
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.reports import LoadStages
-from llmhostd.domain.request import Slo, Tier
-from llmhostd.domain.start import StartSeen, TierBytes
+from llmhostd.domain.request import Tier
+from llmhostd.domain.start import TierBytes
 
 BYTES = 300 << 20
 OWN_S = 0.04
@@ -89,33 +89,6 @@ def test_what_a_worker_compiled_once_is_not_foretold_again_until_another_worker_
     after, _ = start(box, "wren", took_s=0.8, compile_s=0.3)
     assert after.seen.fresh
     assert abs(after.seen.estimated_s - told.seen.start_s) < 1e-6
-
-
-@pytest.mark.parametrize(("most", "read_s"), [(2, 0.3), (5000, 1.5)], ids=["a word", "a story"])
-def test_whoever_has_little_to_say_slows_no_load_behind_his_own(most, read_s):
-    """Loads beside others that compute were seen to read at a fifth of the pace."""
-    box = Box()
-    key = box.mind.fleet.models["wren"].shape_key
-    lies, weights = TierBytes(memory_bytes=BYTES), box.mind.fleet.models["wren"].spec.shape.weights
-    alike = {"model": "wren", "node_id": "cpu0", "hardware_key": "test", "shape_key": key, "weights": weights}
-    box(
-        events.StartsRemembered(
-            starts=tuple(
-                StartSeen(
-                    **alike, layers=12, weight_bytes=BYTES, came_from=lies, read_s=seen_s, load_s=seen_s + 0.1,
-                    beside=beside, pack_s=0.0,
-                )
-                for seen_s, beside in ((0.3, False), (1.5, True))
-            )
-        )
-    )  # fmt: skip
-    for name in ("wren", "owl"):
-        box(events.WeightsLocated(model=name, lies=lies))
-    first = only(LoadInstance, box.ask("wren", most=most)).instance_id
-    second = only(LoadInstance, box.ask("owl", slo=Slo(ttft_s=60.0, tpot_s=5.0))).instance_id
-    plans = [box.mind.fleet.instances[one].start.plan for one in (first, second)]
-    assert [round(one.read_s, 6) for one in plans] == [0.3, read_s]
-    assert round(plans[1].queue_s, 6) == round(plans[0].load_s, 6)
 
 
 def test_what_is_computed_while_weights_are_read_is_not_waited_for_again():
