@@ -16,6 +16,7 @@ from llmhostd.domain.errors import CheckpointError
 
 _MAX_HEADER_BYTES = 100_000_000
 """The bound that the format's own library sets."""
+_GIT_LFS = b"version https://git-lfs"
 
 
 class StoredTensor(NamedTuple):
@@ -36,7 +37,7 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
             prefix = stream.read(8)
             length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
             if len(prefix) < 8 or length > size - 8:
-                _fail(file, f"is truncated: {size} bytes do not hold its header")
+                _fail(file, _without_header(prefix + stream.read(len(_GIT_LFS)), size))
             if length > _MAX_HEADER_BYTES:
                 _fail(file, f"has a header of {length} bytes; at most {_MAX_HEADER_BYTES} are read")
             raw = stream.read(length)
@@ -52,6 +53,15 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
     tensors = {name: _tensor(file, name, entry, 8 + length, size) for name, entry in header.items()}
     _check_overlap(file, tensors)
     return tensors
+
+
+def _without_header(begin: bytes, size: int) -> str:
+    """Say what it is instead, by what it begins with."""
+    if begin[8:9] in (b"", b"{"):
+        return f"is truncated: {size} bytes do not hold its header"
+    if begin.startswith(_GIT_LFS):
+        return "is a pointer of Git LFS, not the weights: `git lfs pull` brings them"
+    return f"is not safetensors: it begins with {begin!r}"
 
 
 def _fail(file: Path, message: str) -> NoReturn:

@@ -32,6 +32,7 @@ INDEX_FILE = "model.safetensors.index.json"
 CONFIG_FILE = "config.json"
 GENERATION_CONFIG_FILE = "generation_config.json"
 
+_NOT_READ = (".bin", ".gguf", ".pt", ".pth")
 _MAX_JSON_BYTES = 64_000_000
 NUMPY_TYPES = {"BF16": np.uint16, "F16": np.float16, "F32": np.float32, "I8": np.int8, "U8": np.uint8}
 """How tensors are read by safetensors' word for their type; numpy has no bfloat16."""
@@ -198,7 +199,9 @@ def _stored_tensors(path: Path) -> dict[str, StoredTensor]:
         return read_header(path / SINGLE_FILE)
     index = path / INDEX_FILE
     if not index.exists():
-        raise CheckpointError(f"{path}: holds neither {SINGLE_FILE} nor {INDEX_FILE}")
+        others = sorted(one.name for one in path.iterdir() if one.suffix in _NOT_READ)
+        unread = f"; {others[0]} is of a format that is not read" if others else ""
+        raise CheckpointError(f"{path}: holds neither {SINGLE_FILE} nor {INDEX_FILE}{unread}")
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise CheckpointError(f"{index}: `weight_map` is missing or not an object")

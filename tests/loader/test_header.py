@@ -53,12 +53,29 @@ def test_a_header_that_lies_is_refused(tmp_path: Path, header: object, data: byt
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"1234567", b"\x10" + bytes(7), b"\xff" * 8])
+@pytest.mark.parametrize("content", [b"", b"1234567", b"\x10" + bytes(7), b"\xff" * 8, b"\x10" + bytes(7) + b"{"])
 def test_a_file_too_short_for_its_header(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(content)
     with pytest.raises(CheckpointError, match="is truncated"):
         read_header(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12\n", "`git lfs pull` brings them"),
+        (b"<!doctype html><title>404 Not Found</title>", "is not safetensors: it begins with b'<!doctype html>"),
+    ],
+)
+def test_what_often_lies_where_weights_should_be_is_called_what_it_is(
+    tmp_path: Path, content: bytes, says: str
+) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(content)
+    with pytest.raises(CheckpointError) as caught:
+        read_header(file)
+    assert says in str(caught.value)
 
 
 def test_a_huge_header_is_not_read(tmp_path: Path) -> None:
