@@ -79,6 +79,7 @@ class Shelf:
     def end(self, call_id: str, status: int, body: bytes) -> None:
         """Keep the answer of a call that nobody waits for here."""
         if not self.stopped:
+            self._save()
             self._leave(call_id)
             self._records.soon(
                 "best-effort calls", partial(self._records.flex.end, call_id, status, body, self._policy)

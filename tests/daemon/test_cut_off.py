@@ -88,6 +88,7 @@ def check_kept(daemon: DaemonProcess, expected: dict[str, dict[str, Any]]) -> No
         assert choices(found["answer"]) == choices(undisturbed)
         for tokens in ("prompt_tokens", "completion_tokens", "total_tokens"):
             assert found["answer"]["usage"][tokens] == undisturbed["usage"][tokens]
+        assert found["tokens_out"] == found["answer"]["usage"]["completion_tokens"]
         assert found["answer"]["id"] == found["id"]
         assert kept(daemon, found["id"]) == found
 
