@@ -147,6 +147,11 @@ def examine_daemon(place: Place) -> tuple[list[Finding], bool]:
         if one.state is ModelState.QUARANTINED
     ]
     findings += [
+        broken("model", f"{one.name}: {one.because}.")
+        for one in models
+        if one.because and one.state is not ModelState.QUARANTINED
+    ]
+    findings += [
         slow("node", f"{one.id} is drained: nothing new goes there. `llmhostd drain {one.id} --end` uses it again.")
         for one in nodes
         if one.draining

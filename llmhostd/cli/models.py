@@ -12,23 +12,23 @@ from llmhostd_tui.words import spell_bytes
 from llmhostd.api.service import ModelRegistration
 from llmhostd.cli.copies import delete, leftovers, say_what_becomes, taken
 from llmhostd.cli.daemon_client import config_of, daemon_if_running, running_daemon
-from llmhostd.cli.registry import check_servable, model_files, register, registered, remove, unknown_model
+from llmhostd.cli.registry import check_servable, model_files, register, registered, remove
 from llmhostd.cli.remote_models import bring
 from llmhostd.cli.root import Place, example
-from llmhostd.cli.terminal import console, plain_table
-from llmhostd.daemon.registration import checked_name, examine
+from llmhostd.cli.terminal import NO_MODELS, console, plain_table
+from llmhostd.cli.verify import verify
+from llmhostd.daemon.registration import NAME, checked_name, examine
 from llmhostd.domain.errors import CallerError, LlmhostdError
 from llmhostd.domain.model import ComputePrecision, KvPrecision, WeightFormat
 from llmhostd.domain.snapshot import ModelSnapshot
 from llmhostd.loader import hub
-from llmhostd.loader.adapter import is_adapter, verify_adapter
+from llmhostd.loader.adapter import is_adapter
 from llmhostd.loader.adapter_copy import copy_adapter, is_adapter_copy
 from llmhostd.loader.convert import convert, is_copy_of
 from llmhostd.loader.progress import drawn_progress
 from llmhostd.loader.remote_store import RemotePlace
 from llmhostd.loader.remote_url import is_url
 from llmhostd.loader.store_index import arrives, is_store
-from llmhostd.loader.verify import verify as verify_store
 
 POSITIVE = click.FloatRange(min=0, min_open=True)
 QUANTIZED = {"int8": WeightFormat.INT8, "int4": WeightFormat.INT4}
@@ -89,7 +89,9 @@ def add(place: Place, /, path: str, name: str | None, peer_key: str, **options: 
 
 
 def _serve_local(place: Place, path: Path, name: str | None, **options: Any) -> None:
-    _serve(place, path, name or path.name, named=name is not None, source="local", **options)
+    if name is None and not NAME.fullmatch(path.name):
+        raise CallerError(f"name: the directory's, {path.name!r}, is none for a model; give --name", field="name")
+    _serve(place, path, path.name if name is None else name, named=name is not None, source="local", **options)
 
 
 @models.command(
@@ -110,7 +112,14 @@ def pull(place: Place, /, repository: str, revision: str, name: str | None, **op
         raise CallerError("models pull works on the daemon's own machine only: leave out --url", field="url")
     with drawn_progress() as draw:
         path = hub.pull(repository, model_files(place), revision=revision, progress=draw)
-    _serve(place, path, name or repository.rpartition("/")[2], named=name is not None, source=repository, **options)
+    _serve(
+        place,
+        path,
+        repository.rpartition("/")[2] if name is None else name,
+        named=name is not None,
+        source=repository,
+        **options,
+    )
     if str(path) not in {known.path for known in registered(place)}:
         delete(path)
 
@@ -124,7 +133,7 @@ def _serve_remote(
     for option, given in (("--quantize", quantized), ("--in-place", in_place)):
         if given:
             raise CallerError(f"{option} is not for a URL: what lies there is served as it is", field="path")
-    name = checked_name(name or there.url.name)
+    name = checked_name(there.url.name if name is None else name)
     path = model_files(place) / name
     new = bring(there, path, name, config_of(place).fetch)
     try:
@@ -186,7 +195,7 @@ def list_(place: Place) -> None:
         weights, size = (f"on {adapter.base}", adapter.bytes) if adapter else (shape.weights, shape.weight_bytes)
         table.add_row(known.name, a.family, _millions(known.parameters), weights, spell_bytes(size),
                       str(a.max_context_tokens), "no daemon")  # fmt: skip
-    console().print(table if table.row_count else "no models yet: llmhostd models add PATH, or llmhostd demo-models")
+    console().print(table if table.row_count else NO_MODELS)
 
 
 @models.command(epilog=example("models rm qwen3-0.6b", "models rm qwen3-0.6b --keep-files"))
@@ -215,32 +224,7 @@ def rm(place: Place, /, name: str, keep_files: bool) -> None:
         click.echo(f"{one.path} is deleted: {one.what} ({spell_bytes(one.bytes)})")
 
 
-@models.command(
-    short_help="Hold weights against their checksums.", epilog=example("models verify qwen3-0.6b", "models verify")
-)
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.pass_obj
-def verify(place: Place, /, names: tuple[str, ...]) -> None:
-    """Read the weights of models (all by default) and hold them against their checksums."""
-    known = {str(one.name): one for one in registered(place)}
-    for name in names:
-        if name not in known:
-            raise unknown_model(name, known)
-    sure = {name: one for name, one in known.items() if name in names or one.adapter or _is_here(Path(one.path))}
-    chosen = {name: one for name, one in sure.items() if name in names or not names}
-    with drawn_progress() as draw:
-        for name, one in chosen.items():
-            if one.adapter:
-                verify_adapter(Path(one.path), one.shape.architecture, one.adapter.identity)
-            else:
-                verify_store(Path(one.path), partial(draw, name))
-    for name in chosen:
-        click.echo(f"{name} is whole")
-    if not names and len(chosen) < len(known):
-        click.echo(
-            f"{len(known) - len(chosen)} models are served as they came and have no checksums, or are not here yet",
-            err=True,
-        )
+models.add_command(verify)
 
 
 def _asks(action: str, sentence: str, done: str) -> None:
@@ -282,10 +266,6 @@ def keep_adapter(place: Place, source: Path, name: str) -> Path:
         raise taken(destination, name)
     copy_adapter(source, destination)
     return destination
-
-
-def _is_here(path: Path) -> bool:
-    return is_store(path) and not arrives(path)
 
 
 def _to_come(one: ModelSnapshot) -> str:

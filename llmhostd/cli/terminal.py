@@ -10,6 +10,7 @@ from rich.text import Text
 PIPE_COLUMNS = 1000
 """What is not a terminal has no width: nothing may be cut there."""
 BAR_CELLS = 24
+NO_MODELS = "no models yet: llmhostd models add PATH, or llmhostd demo-models"
 
 
 def console() -> Console:

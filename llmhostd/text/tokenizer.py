@@ -85,7 +85,9 @@ def read_tokenizer(checkpoint: Path, model: str, process: TemplateProcess, base:
     if not file.is_file():
         raise CheckpointError(f"{file} is missing: a model needs its tokenizer (`tokenizer.model` alone is not read)")
     try:
-        tokenizer = Tokenizer.from_file(str(file))
+        tokenizer = Tokenizer.from_buffer(file.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{file}: cannot be read: {error.strerror}") from error
     except Exception as error:
         raise CheckpointError(f"{file}: not a tokenizer: {error}") from error
     tokenizer.no_padding()
@@ -142,7 +144,9 @@ def _read_json(file: Path) -> Mapping[str, Any]:
         return {}
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise CheckpointError(f"{file}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{file}: not JSON: {error}") from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{file}: must be a JSON object")

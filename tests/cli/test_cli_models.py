@@ -159,7 +159,16 @@ def test_demo_models_are_made_and_can_be_asked_for_twice(tmp_path: Path) -> None
 
 def test_no_models_yet(tmp_path: Path) -> None:
     assert "no models yet" in llmhostd("--state-dir", tmp_path / "nowhere", "models", "list").stdout
+    assert "no models yet" in llmhostd("--state-dir", tmp_path / "nowhere", "models", "verify").stdout
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_name_that_cannot_be_one_is_never_replaced_by_another(tmp_path: Path, tiny_models_dir: Path) -> None:
+    add, odd = ("--state-dir", tmp_path / "state", "models", "add"), tmp_path / "my model (1)"
+    shutil.copytree(tiny_models_dir / "tiny-llama", odd)
+    assert refused(*add, odd, status=2) == "name: the directory's, 'my model (1)', is none for a model; give --name"
+    assert refused(*add, odd, "--name", "", status=2).startswith("name: is ''; expected ")
+    assert not (tmp_path / "state").exists()
 
 
 def test_a_copy_is_verified(tmp_path: Path, tiny_models_dir: Path) -> None:
@@ -168,10 +177,14 @@ def test_a_copy_is_verified(tmp_path: Path, tiny_models_dir: Path) -> None:
     llmhostd(*add, "--name", "as-it-came", "--in-place")
     checked = llmhostd("--state-dir", tmp_path, "models", "verify")
     assert checked.stdout == "tiny-llama is whole\n"
-    assert "1 models are served as they came" in checked.stderr
+    assert checked.stderr == "served as they came, or not here yet, so not checked: as-it-came\n"
     data = tmp_path / "models" / "tiny-llama" / "weights.llmhostd"
     damaged = bytearray(data.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     data.write_bytes(damaged)
     assert "is damaged" in refused("--state-dir", tmp_path, "models", "verify", "tiny-llama", status=1)
+    llmhostd(*add[:-1], tiny_models_dir / "tiny-qwen3")
+    for_all = llmhostd("--state-dir", tmp_path, "models", "verify")
+    assert (for_all.returncode, for_all.stdout) == (1, "tiny-qwen3 is whole\n"), "one that is damaged hides no other"
+    assert f"llmhostd: {data}: block" in for_all.stderr
     assert "did you mean 'tiny-llama'" in refused("--state-dir", tmp_path, "models", "verify", "tiny-lama", status=2)

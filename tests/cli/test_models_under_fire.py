@@ -221,6 +221,8 @@ def test_a_flipped_bit_is_found_at_load_and_named_to_whoever_asked_and_the_other
         assert f"{store}/weights.llmhostd: block `{block.name}`, chunk 0" in refused.json()["error"]["message"]
         assert "is damaged" in refused.json()["error"]["message"]
         assert ask("tiny-llama").status_code == 200
+        diagnosis = llmhostd("--state-dir", state, "doctor", "--json")
+        assert (diagnosis.returncode, "source: loading source failed: " in diagnosis.stdout) == (1, True)
         assert "Traceback" not in daemon.log
 
 
