@@ -80,7 +80,9 @@ def write_requests(
         try:
             lines = [line for line in load.prompt_file.read_text(encoding="utf-8").splitlines() if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
-            raise OperatorError(f"{load.prompt_file} cannot be read: {error}") from error
+            raise OperatorError(
+                f"{load.prompt_file} cannot be read: {getattr(error, 'strerror', None) or error}"
+            ) from error
         if not lines:
             raise OperatorError(f"{load.prompt_file} has no prompt in it")
         return [prepare(target, one, line) for one, line in zip(planned, cycle(lines), strict=False)]

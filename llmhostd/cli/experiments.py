@@ -15,6 +15,9 @@ from llmhostd.simulator.outcome import Outcome, as_text
 from llmhostd.simulator.policies import Ablation
 from llmhostd.simulator.seeds import run_seeds
 
+_TOLD = tuple(name for name in Outcome.__struct_fields__ if name != "slo_rate_by_eq1")
+"""What programs are told of one run; the rest is the evaluation's."""
+
 
 class MixOption(click.ParamType[tuple[tuple[str, int], ...]]):
     """`3b:4,7b:1,13b:1`: sizes and their shares."""
@@ -94,7 +97,7 @@ def run_experiment(
     )  # fmt: skip
     if seeds == 1:
         outcome = run(experiment)
-        return _json(outcome) if as_json else as_text(outcome)
+        return _json({name: getattr(outcome, name) for name in _TOLD}) if as_json else as_text(outcome)
     several = run_seeds(experiment, seeds)
     if as_json:
         return _json({**several.mean, "seeds": seeds, "half_width_95": several.half_width_95})

@@ -1,11 +1,22 @@
 """How are values typed that are more than a word or a number?"""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from llmhostd.bench.schedule import Lengths
+from llmhostd.domain.errors import CallerError
+
+
+def refuse_given(names: Iterable[str], because: str) -> None:
+    """Raises CallerError naming the option if one of these parameters was typed: here it would mean nothing."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+            raise CallerError(f"{option.opts[0]} {because}", field=option.name)
 
 
 class LengthsOption(click.ParamType[Lengths]):

@@ -17,7 +17,7 @@ from rich.text import Text
 from llmhostd.bench.load import Load
 from llmhostd.bench.schedule import Lengths
 from llmhostd.cli.daemon_client import config_of, daemon_if_running
-from llmhostd.cli.option_types import BurstOption, LengthsOption
+from llmhostd.cli.option_types import BurstOption, LengthsOption, refuse_given
 from llmhostd.cli.registry import existing_database, specs
 from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import aside, console, plain_table
@@ -101,6 +101,8 @@ def plan(
         raise CallerError("--rate: give one for all models, or one for each, and none with --trace", field="rate")
     if named and burst:
         raise CallerError("--burst: is of the traffic of all models together; give one --rate", field="burst")
+    if not cluster:
+        refuse_given(("profiles", "size", "count"), "is of a --cluster, not of this box")
     if plot:
         check_kind(plot)
     question, about = _cluster(place, cluster, profiles, size, count, seed) if cluster else _own_box(place, seed)

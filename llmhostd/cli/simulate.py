@@ -7,7 +7,7 @@ import msgspec
 
 from llmhostd.bench.schedule import Lengths
 from llmhostd.cli.experiments import experiment_options, run_experiment
-from llmhostd.cli.option_types import BurstOption, LengthsOption
+from llmhostd.cli.option_types import BurstOption, LengthsOption, refuse_given
 from llmhostd.cli.root import example
 from llmhostd.cli.terminal import aside
 from llmhostd.daemon.node_memory import parse_bytes
@@ -20,6 +20,11 @@ from llmhostd.simulator.report import as_text
 
 POSITIVE = click.FloatRange(min=0, min_open=True)
 SHARE = click.FloatRange(0, 1)
+_MADE_UP = (
+    "box", "nodes", "memory", "rate", "burst", "duration", "requests", "zipf", "input_tokens", "output_tokens",
+    "best_effort", "death_every",
+)  # fmt: skip
+_OF_EXPERIMENTS = ("cluster", "policy", "without", "disaggregated", "mix", "seeds", "assume")
 
 
 @click.command(
@@ -72,6 +77,7 @@ def simulate(
     Iterations take the time that profiles say. The same seed gives the same decisions, on any machine.
     """
     if profiles is not None:
+        refuse_given(_MADE_UP, "is of made-up loads and boxes: leave it out, or leave out --profiles")
         with aside().status("simulating"):
             said = run_experiment(
                 trace=trace, profiles=profiles, sizes=sizes, models=models, seeds=seeds, as_json=as_json,
@@ -80,6 +86,7 @@ def simulate(
             )  # fmt: skip
         click.echo(said)
         return
+    refuse_given(_OF_EXPERIMENTS, "needs --profiles: it is of experiments on published times")
     with aside().status("simulating"):
         report = run_simulation(
             trace=trace, box=box, models=models or 8, sizes=sizes or ("160m",), nodes=nodes,
