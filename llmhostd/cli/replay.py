@@ -1,9 +1,10 @@
 """How does a person learn whether the box would decide today as it did then?"""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -12,6 +13,7 @@ from llmhostd.cli.daemon_client import state_dir_of
 from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import aside, console, plain_table
 from llmhostd.config import load_config
+from llmhostd.domain.actions import HostAction
 from llmhostd.domain.errors import CallerError, OperatorError
 from llmhostd.evaluation.again import Comparison, Difference, Kind, decide_again
 from llmhostd.state.journal import JOURNAL_FILE, Journal, Start
@@ -106,10 +108,29 @@ def _difference(one: Difference) -> Iterator[str]:
     short = event if len(event) <= SHOWN_CHARACTERS else f"{event[:SHOWN_CHARACTERS]} ..."
     what = "answered otherwise" if one.kind is Kind.DEED else "for another reason"
     yield f"event {one.sequence:,}, {one.after_s:.3f} s after the first, {what}: {short}"
-    for name, actions, error in (("then", one.then, one.error_then), ("now", one.now, one.error_now)):
-        said = [f"{type(action).__name__} {_subject(action)}: {action.because}" for action in actions]
-        for line in said + ([f"raised {error}"] if error else []) or ["nothing"]:
-            yield f"  {name:<5}{line}"
+    then, now = _said(one.then, one.error_then), _said(one.now, one.error_now)
+    for name, said in (("then", then), ("now", now)):
+        yield from (f"  {name:<5}{line}" for line in said)
+    if then == now:
+        was, is_ = msgspec.to_builtins(one.then), msgspec.to_builtins(one.now)
+        yield from (f"  {where}: {old} then, {new} now" for where, old, new in _apart(was, is_))
+
+
+def _said(actions: Sequence[HostAction], error: str) -> list[str]:
+    said = [f"{type(action).__name__} {_subject(action)}: {action.because}" for action in actions]
+    return said + ([f"raised {error}"] if error else []) or ["nothing"]
+
+
+def _apart(then: Any, now: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Find what differs between values that look alike in short: the path of a field, and both values."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for name in then | now:
+            yield from _apart(then.get(name), now.get(name), f"{where}.{name}" if where else name)
+    elif isinstance(then, list | tuple) and isinstance(now, list | tuple) and len(then) == len(now):
+        for old, new in zip(then, now, strict=True):
+            yield from _apart(old, new, where)
+    elif then != now:
+        yield where, then, now
 
 
 def _subject(action: msgspec.Struct) -> str:

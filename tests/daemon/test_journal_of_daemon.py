@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -67,6 +68,7 @@ def test_a_daemons_history_is_decided_again_to_the_letter_without_a_word_of_anyb
     shown = replay(state, "--with-settings", tmp_path / "new.toml").stdout
     assert "answered otherwise" in shown
     assert "  then SubmitRequest req-" in shown
+    assert re.search(r"^  request\.grace_s: \d+\.\d+ then, 0\.0 now$", shown, re.MULTILINE)
 
     # And no word of what was said is in it.
     asked = [step.event.request for step in steps if isinstance(step.event, RequestArrived)]
