@@ -18,7 +18,6 @@ from llmhostd.domain.profile import Profile
 from llmhostd.domain.snapshot import ModelSnapshot, NodeSnapshot
 from llmhostd.worker.alone import load_alone, measure_alone
 from llmhostd.worker.hosted import Hosted
-from llmhostd.worker.measure import Measurement, MeasurePolicy
 from llmhostd.worker.verify import Deviation, random_loads, verify
 
 LOOK_EVERY_S = 0.3
@@ -41,8 +40,7 @@ def verify_here(config: Config, spec: ModelSpec, path: Path, each: int, seed: in
     loads = random_loads(seed, each, spec.shape.architecture.max_context_tokens)
     with _bars() as bars:
         bar = bars.add_task(f"{spec.name}: verifying", total=2 * len(loads))
-        measurement = Measurement(hosted.running, MeasurePolicy())
-        deviations = verify(measurement, ProfiledEstimator(profile), loads, lambda: bars.advance(bar))
+        deviations = verify(hosted.running, ProfiledEstimator(profile), loads, lambda: bars.advance(bar))
     hosted.take_apart(hosted.state).unload()
     return profile, deviations
 

@@ -217,9 +217,10 @@ class AbandonLoad(Message):
 
 
 class RunProfileSample(Message):
-    """Measure the next sample of an instance's profile: the device has nothing more urgent.
+    """Run the next sample of an instance's profile once: the device has nothing more urgent.
 
-    Over when the device is idle again; the last sample of a stage is followed by `ProfileUpdated`.
+    A sample takes several runs, and whoever comes waits for one of them at most. Over when the device is idle again;
+    the last run of a stage is followed by `ProfileUpdated`.
     """
 
     instance_id: InstanceId

@@ -182,6 +182,15 @@ class AdaptableInstance(EngineInstance, Protocol):
 
 
 @runtime_checkable
+class InterruptibleInstance(EngineInstance, Protocol):
+    """An instance whose iterations can be given up before they are over, as only those that nobody needs may be."""
+
+    def run_unless(self, iteration: Iteration, waits: Callable[[], bool]) -> Floats | None:
+        """As `run`; None, soon after `waits` says yes. It is asked now and then, on this thread."""
+        ...
+
+
+@runtime_checkable
 class FillingInstance(EngineInstance, Protocol):
     """An instance whose weights may still be on their way (execute-while-load: λScale §4)."""
 

@@ -189,7 +189,7 @@ class Executor:
         measurement = hosted.measuring()
         self._computing(hosted)
         try:
-            profile = hosted.measure(self._spec.hardware_key)
+            profile = hosted.measure(self._spec.hardware_key, self._link.waits)
         except ProcessLostError:
             raise
         except Exception as error:  # noqa: BLE001 - as above

@@ -1,6 +1,6 @@
 """What does the worker know of one instance?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from llmhostd.compute.model_choice import choose
@@ -15,6 +15,7 @@ from llmhostd.engines.interface import EngineInstance
 from llmhostd.engines.runner import Runner
 from llmhostd.loader.fetch import Fetch
 from llmhostd.worker.measure import Measurement, MeasurePolicy
+from llmhostd.worker.timing import time_run
 
 
 class Hosted:
@@ -130,7 +131,7 @@ class Hosted:
             self._first_s = took_s
 
     def _one_token_s(self) -> float:
-        return Measurement(self.running, MeasurePolicy()).time_rows([(0, 1)], 1, float("inf"))[0]
+        return time_run(self.running, [(0, 1)])
 
     def measuring(self) -> Measurement:
         """The measurement of its profile that is under way, or else a new one. In the pool that it has."""
@@ -138,14 +139,17 @@ class Hosted:
             self.measurement = Measurement(self.running, MeasurePolicy())
         return self.measurement
 
-    def measure(self, hardware_key: HardwareKey) -> Profile | None:
-        """Run the next sample of its profile, which is returned when a stage ends; or pack first. As `run`."""
+    def measure(self, hardware_key: HardwareKey, waits: Callable[[], bool]) -> Profile | None:
+        """Run a sample of its profile once, which is returned when a stage ends; or pack first. As `run`.
+
+        `waits`: whether somebody waits for the device.
+        """
         if self.state is ModelState.WARM or not self.running.instance.settled:
             self.pack()
             self.became_resident()
             return None
         measurement = self.measuring()
-        measurement.sample()
+        measurement.run(waits)
         if not measurement.stage_ended:
             return None
         if self._first_s is not None:

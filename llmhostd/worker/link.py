@@ -39,6 +39,10 @@ class Link:
         except OSError as error:
             raise DaemonGoneError from error
 
+    def waits(self) -> bool:
+        """Whether something has arrived that nobody received yet, or the bell rang."""
+        return bool(self._poll.poll(0))
+
     def receive(self, *, wait: bool, wait_s: float | None = None) -> list[DownFrame]:
         """Return what has arrived; if `wait` and nothing has, sleep until something does or the bell rings.
 

@@ -8,14 +8,11 @@ at the end, and what is between the two times counts: iterations will meet eithe
 other something disturbed one of them, so a third time decides.
 """
 
-import time
-from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
-from typing import NamedTuple
 
 import msgspec
 
@@ -24,9 +21,9 @@ from llmhostd.compute.grid_sampler import GridSampler, GridSamplingPolicy, Near,
 from llmhostd.compute.model_choice import check_loads
 from llmhostd.compute.profile_grid import grid_for
 from llmhostd.domain.profile import CheckSample, DecodeSample, DenseSample, PrefillSample
-from llmhostd.engines.batch import Part, flatten
 from llmhostd.engines.runner import Runner
 from llmhostd.node.kv_pools import MEASURING_KV_BYTES
+from llmhostd.worker.timing import Rows, time_run, time_unless
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +39,33 @@ class MeasurePolicy:
     """...and no more runs are needed once the two fastest differ by no more than this share..."""
     enough_s: float = 0.25
     """...or when they took longer than this together."""
+    enough_first_s: float = 0.05
+    """The same of samples that somebody waits for, as they are enough to serve with: all are timed once more."""
+    most_broken_off: int = 8
+    """A sample whose run ended so often because somebody came is run to its end."""
     disturbed: float = 0.15
     """Times of one sample that differ by more than this share are decided by a third."""
     grids: GridSamplingPolicy = field(default_factory=GridSamplingPolicy)
 
 
-Rows = Sequence[tuple[int, int]]
-"""(past, chunk) of every request of an iteration."""
+@dataclass(slots=True)
+class _Sample:
+    """A load that is timed, by several runs."""
 
-
-class _Timed(NamedTuple):
     rows: Rows
-    seconds: tuple[float, ...]
     learn: Callable[[float], None]
+    ends_stage: Callable[[], bool]
+    """Whether it was the last of its stage, once it was learned from."""
+    enough_s: float
+    """It takes no more runs once they took so long together."""
+    earlier: tuple[float, ...] = ()
+    """What it took before."""
+    runs: list[float] = field(default_factory=list)
+    broken_off: int = 0
 
 
 class Measurement:
-    """Goes from sample to sample; three stages: enough to serve with, both grids, the rest and all once more."""
+    """From sample to sample, run by run. Three stages: enough to serve with, both grids, the rest and all again."""
 
     def __init__(self, runner: Runner, policy: MeasurePolicy) -> None:
         self._runner, self._policy = runner, policy
@@ -68,11 +75,12 @@ class Measurement:
         self._dense: DenseSampler | None = None
         self.checks: list[CheckSample] = []
         self._to_check = check_loads(runner.instance.shape)
-        self._once_more: deque[_Timed] = deque()
+        self._once_more: deque[_Sample] = deque()
+        self._under_way: _Sample | None = None
         self.done = 0
         """Samples run."""
         self.stage_ended = False
-        """Whether the last sample ended a stage: what was measured so far is enough to plan with."""
+        """Whether the last run ended a stage: what was measured so far is enough to plan with."""
 
     @property
     def total(self) -> int:
@@ -80,12 +88,12 @@ class Measurement:
         dense = self._dense.left if self._dense else 4
         checks = len(self._to_check) - len(self.checks)
         first = self._prefill.left + self._decode.left + dense + checks
-        return self.done + 2 * first + len(self._once_more)
+        return self.done + 2 * first + len(self._once_more) + (self._under_way is not None)
 
     @property
     def complete(self) -> bool:
         """Whether nothing is left to measure."""
-        return len(self.checks) == len(self._to_check) and not self._once_more
+        return len(self.checks) == len(self._to_check) and not self._once_more and self._under_way is None
 
     @property
     def prefill(self) -> tuple[PrefillSample, ...]:
@@ -108,119 +116,92 @@ class Measurement:
         """What was timed of dense computation between the points of the grid."""
         return self._dense.samples if self._dense else ()
 
-    def sample(self) -> None:
-        """Measure what is next.
+    def run(self, waits: Callable[[], bool]) -> None:
+        """Run the sample that is next once; it ends with the run that makes it known well enough.
 
-        Raises EngineError as the engine does, or when requests own all KV there is.
+        What `waits` for the device ends a run early, where the engine can; not for ever, or nothing would be measured
+        on a busy device. Raises EngineError as the engine does, or when requests own all KV there is.
         """
-        if self._near():
-            self.stage_ended = self._prefill.near() is self._decode.near() is None
-        elif self._far():
-            self.stage_ended = self._prefill.wanted() is self._decode.wanted() is None
-        elif self._steps():
-            self.stage_ended = False
-        else:
-            if len(self.checks) < len(self._to_check):
-                self._check(self._to_check[len(self.checks)])
-            else:
-                self._time_again(self._once_more.popleft())
-            self.stage_ended = self.complete
+        self.stage_ended = False
+        one = self._under_way = self._under_way or self._next()
+        seconds = self._time(one, waits)
+        if seconds is None:
+            one.broken_off += 1
+            return
+        one.runs.append(seconds)
+        if not self._known(one):
+            return
+        self._under_way = None
+        self._learn(one)
+        self.stage_ended = one.ends_stage()
         self.done += 1
 
-    def _near(self) -> bool:
-        """Time a point that is enough to serve with; False: none is left."""
-        return self._time_chunk(self._prefill.near()) or self._time_batch(self._decode.near())
+    def _time(self, one: _Sample, waits: Callable[[], bool]) -> float | None:
+        if one.broken_off >= self._policy.most_broken_off:
+            return time_run(self._runner, one.rows, self._policy.kv_bytes)
+        return time_unless(self._runner, one.rows, waits, self._policy.kv_bytes)
 
-    def _far(self) -> bool:
-        """Time a point of the grids; False: they are known well enough."""
-        return self._time_chunk(self._prefill.wanted()) or self._time_batch(self._decode.wanted())
+    def _known(self, one: _Sample) -> bool:
+        policy = self._policy
+        return len(one.runs) >= policy.repeats or sum(one.runs) >= one.enough_s or _agreed(one.runs, policy.agree)
 
-    def _steps(self) -> bool:
-        """Time a step of dense computation; False: none is left."""
+    def _learn(self, one: _Sample) -> None:
+        """Take the second fastest run of a sample; have it run again later, twice if both times are far apart."""
+        seconds = (*one.earlier, sorted(one.runs)[min(1, len(one.runs) - 1)])
+        one.learn(median(seconds))
+        if len(seconds) == 1 or (len(seconds) == 2 and not _agreed(seconds, self._policy.disturbed)):
+            self._once_more.append(_Sample(one.rows, one.learn, lambda: self.complete, self._policy.enough_s, seconds))
+
+    def _next(self) -> _Sample:
+        """What is enough to serve with; then the grids; the steps of dense computation; what checks them; all again."""
+        first_s = self._policy.enough_first_s
+        found = self._chunk(self._prefill.near(), self._near_known, first_s)
+        found = found or self._batch(self._decode.near(), self._near_known, first_s)
+        found = found or self._chunk(self._prefill.wanted(), self._far_known, self._policy.enough_s)
+        found = found or self._batch(self._decode.wanted(), self._far_known, self._policy.enough_s)
+        found = found or self._step()
+        if found is not None:
+            return found
+        return self._check() if len(self.checks) < len(self._to_check) else self._once_more.popleft()
+
+    def _near_known(self) -> bool:
+        return self._prefill.near() is self._decode.near() is None
+
+    def _far_known(self) -> bool:
+        return self._prefill.wanted() is self._decode.wanted() is None
+
+    def _chunk(self, point: Point | None, ends_stage: Callable[[], bool], enough_s: float) -> _Sample | None:
+        if point is None:
+            return None
+        chunk, past = point
+        return _Sample([(past, chunk)], partial(self._prefill.learned, point), ends_stage, enough_s)
+
+    def _batch(self, point: Point | None, ends_stage: Callable[[], bool], enough_s: float) -> _Sample | None:
+        if point is None:
+            return None
+        batch, context = point
+        return _Sample([(context - 1, 1)] * batch, partial(self._decode.learned, point), ends_stage, enough_s)
+
+    def _step(self) -> _Sample | None:
         if self._dense is None:
             alone = {chunk: seconds for (chunk, past), seconds in self._prefill.grid().items() if not past}
             self._dense = DenseSampler(max(alone), known=alone)
         tokens = self._dense.wanted()
-        if tokens is not None:
-            self._time([(0, tokens)], partial(self._dense.learned, tokens))
-        return tokens is not None
+        if tokens is None:
+            return None
+        return _Sample([(0, tokens)], partial(self._dense.learned, tokens), lambda: False, self._policy.enough_s)
 
-    def _time_chunk(self, point: Point | None) -> bool:
-        if point is not None:
-            chunk, past = point
-            self._time([(past, chunk)], partial(self._prefill.learned, point))
-        return point is not None
-
-    def _time_batch(self, point: Point | None) -> bool:
-        if point is not None:
-            batch, context = point
-            self._time([(context - 1, 1)] * batch, partial(self._decode.learned, point))
-        return point is not None
-
-    def _check(self, load: CheckSample) -> None:
-        rows = [(past, chunk) for chunk, past in load.prefill] + [(max(load.context_tokens - 1, 0), 1)] * load.batch
-        place = len(self.checks)
+    def _check(self) -> _Sample:
+        load, place = self._to_check[len(self.checks)], len(self.checks)
         self.checks.append(load)
-        self._time(rows, lambda seconds: self._checked(place, seconds))
+        rows = [(past, chunk) for chunk, past in load.prefill] + [(max(load.context_tokens - 1, 0), 1)] * load.batch
+        return _Sample(rows, partial(self._checked, place), lambda: self.complete, self._policy.enough_s)
 
     def _checked(self, place: int, seconds: float) -> None:
         self.checks[place] = msgspec.structs.replace(self.checks[place], seconds=seconds)
-
-    def _time(self, rows: Rows, learn: Callable[[float], None]) -> None:
-        seconds = self._typical_s(rows)
-        learn(seconds)
-        self._once_more.append(_Timed(rows, (seconds,), learn))
-
-    def _time_again(self, one: _Timed) -> None:
-        seconds = (*one.seconds, self._typical_s(one.rows))
-        one.learn(median(seconds))
-        if len(seconds) == 2 and not _agreed(seconds, self._policy.disturbed):
-            self._once_more.append(one._replace(seconds=seconds))
-
-    def _typical_s(self, rows: Rows) -> float:
-        policy = self._policy
-        seconds = sorted(self.time_rows(rows, policy.repeats, policy.enough_s, policy.agree))
-        return seconds[min(1, len(seconds) - 1)]
-
-    def time_rows(self, rows: Rows, repeats: int, enough_s: float, agree: float = -1.0) -> list[float]:
-        """Seconds of iterations with these (past, chunk) rows, the last token of each sampled.
-
-        As many as `repeats`, unless they take `enough_s` together before, or the two fastest differ by no more than
-        `agree` of the time. An engine prepares itself anew when the count of tokens changes, as it does with nearly
-        every chunk that is served, and not from one decode to the next: so one token is computed ahead of each chunk.
-        Raises EngineError as the engine does.
-        """
-        instance = self._runner.instance
-        needed = [-(-(past + chunk) // instance.block_tokens) for past, chunk in rows]
-        most = max(self._policy.kv_bytes // instance.kv_bytes_per_block, 1)
-        seconds: list[float] = []
-        with self._runner.borrow_blocks(min(sum(needed), most)) as blocks:
-            # Pages that were never written are all the same page, which stays in the nearest cache.
-            instance.resize_kv(instance.kv_blocks, [(blocks[0], block) for block in blocks])
-            parts, other = _parts(rows, needed, blocks), _parts([(0, 1)], [1], blocks)
-            chunked = any(chunk > 1 for _, chunk in rows)
-            while len(seconds) < repeats and sum(seconds) < enough_s and not _agreed(seconds, agree):
-                if chunked:
-                    instance.run(flatten(other, instance.block_tokens))
-                began_s = time.perf_counter()
-                instance.run(flatten(parts, instance.block_tokens)).argmax(axis=1)
-                seconds.append(time.perf_counter() - began_s)
-        return seconds
 
 
 def _agreed(seconds: Sequence[float], agree: float) -> bool:
     """Whether the two fastest of several runs are alike."""
     fastest = sorted(seconds)[:2]
     return len(fastest) == 2 and fastest[1] - fastest[0] <= agree * fastest[0]
-
-
-def _parts(rows: Rows, needed: Sequence[int], blocks: "array[int]") -> list[Part]:
-    """Give every row its own blocks as far as there are any, then begin again with the first."""
-    context = array("q", bytes(8 * max(past + chunk for past, chunk in rows)))
-    repeated = blocks * (2 + max(needed) // len(blocks))
-    parts: list[Part] = []
-    begin = 0
-    for (past, chunk), count in zip(rows, needed, strict=True):
-        parts.append((context, repeated[begin : begin + count], past, chunk, True))
-        begin = (begin + count) % len(blocks)
-    return parts

@@ -13,7 +13,8 @@ from statistics import fmean, median_low
 from llmhostd.compute.estimator import Estimator
 from llmhostd.compute.profile_grid import GridPolicy
 from llmhostd.domain.words import Word
-from llmhostd.worker.measure import Measurement
+from llmhostd.engines.runner import Runner
+from llmhostd.worker.timing import time_run
 
 REPEATS = 5
 ENOUGH_S = 0.5
@@ -89,20 +90,22 @@ def random_loads(seed: int, each: int, longest_context: int, policy: GridPolicy 
 
 
 def verify(
-    measurement: Measurement, estimator: Estimator, loads: Sequence[RandomLoad], watch: Callable[[], None]
+    runner: Runner, estimator: Estimator, loads: Sequence[RandomLoad], watch: Callable[[], None]
 ) -> list[Deviation]:
     """Run every load, then all of them once more, and compare. `watch` is called after each. Raises EngineError."""
-    once, twice = ([_median_s(measurement, load, watch) for load in loads] for _ in range(2))
+    once, twice = ([_median_s(runner, load, watch) for load in loads] for _ in range(2))
     return [
         Deviation(load=load, predicted_s=predict(estimator, load), measured_s=measured_s, again_s=again_s)
         for load, measured_s, again_s in zip(loads, once, twice, strict=True)
     ]
 
 
-def _median_s(measurement: Measurement, load: RandomLoad, watch: Callable[[], None]) -> float:
-    seconds = median_low(measurement.time_rows(load.rows, REPEATS, ENOUGH_S))
+def _median_s(runner: Runner, load: RandomLoad, watch: Callable[[], None]) -> float:
+    seconds: list[float] = []
+    while len(seconds) < REPEATS and sum(seconds) < ENOUGH_S:
+        seconds.append(time_run(runner, load.rows))
     watch()
-    return seconds
+    return median_low(seconds)
 
 
 def predict(estimator: Estimator, load: RandomLoad) -> float:

@@ -3,7 +3,7 @@
 Execute-while-load on one node (λScale §4): the first parts compute while the bytes of later ones are still being read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import openvino as ov
@@ -34,6 +34,14 @@ class Begun:
         while self._done < len(parts) and parts[self._done].there:
             self._output = parts[self._done].run(self._padded, self._output)
             self._done += 1
+
+    def through_unless(self, parts: Sequence[Part], waits: Callable[[], bool]) -> ov.Tensor | None:
+        """As `through`, from the first part; None: before one of them, somebody waited."""
+        for part in parts:
+            if waits():
+                return None
+            self._output = part.run(self._padded, self._output)
+        return self._output
 
     def through(self, parts: Sequence[Part]) -> ov.Tensor:
         """Compute the parts that are left; their output. Raises as a part does."""

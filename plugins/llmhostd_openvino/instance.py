@@ -7,6 +7,8 @@ packed part by part, one per iteration, so that no token waits for more than one
 import ctypes
 from collections.abc import Callable, Sequence
 
+import openvino as ov
+
 from llmhostd.domain.errors import EngineError
 from llmhostd.domain.model import AdapterSlots, ModelShape
 from llmhostd.domain.reports import LoadStages
@@ -25,7 +27,7 @@ _libc = ctypes.CDLL(None)
 
 
 class OpenVinoInstance:
-    """An `engines.interface.EngineInstance`, and a `FillingInstance`."""
+    """An `engines.interface.EngineInstance`, and a `FillingInstance`, and an `InterruptibleInstance`."""
 
     block_tokens = BLOCK_TOKENS
     token_step = TOKEN_STEP
@@ -62,7 +64,15 @@ class OpenVinoInstance:
     def run(self, iteration: Iteration) -> Floats:
         """See `EngineInstance.run`. Raises InstanceLostError or ProcessLostError as a part does."""
         begun, self._begun = self._begun_with(iteration), None
-        output = begun.through(self._parts)
+        return self._computed(iteration, begun.through(self._parts))
+
+    def run_unless(self, iteration: Iteration, waits: Callable[[], bool]) -> Floats | None:
+        """See `InterruptibleInstance.run_unless`: between two parts. Raises as `run`."""
+        self._begun = None
+        output = self._begun_with(iteration).through_unless(self._parts, waits)
+        return None if output is None else self._computed(iteration, output)
+
+    def _computed(self, iteration: Iteration, output: ov.Tensor) -> Floats:
         # Leave out what padding added.
         tokens = len(iteration.positions)
         rows = len(iteration.sampled_indices) if self._parts[-1].modules.head else tokens

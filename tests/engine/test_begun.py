@@ -10,7 +10,7 @@ from llmhostd_openvino.weight_inputs import StoredInputs
 
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.model import ComputePrecision, KvPrecision
-from llmhostd.engines.interface import FillingInstance, LoadOptions
+from llmhostd.engines.interface import FillingInstance, InterruptibleInstance, LoadOptions
 from llmhostd.engines.paged_contexts import Context, PagedContexts
 from llmhostd.loader.store_index import DATA_FILE, read_index
 
@@ -129,3 +129,24 @@ def test_a_flipped_bit_at_the_end_is_found_before_anything_is_whole(layered, sto
     assert heard[-1] == len(early._parts) - 1
     assert early.filling
     early.unload()
+
+
+def test_an_iteration_that_nobody_needs_ends_between_two_parts_and_leaves_nothing_behind(layered, store_of) -> None:
+    name = IN_F32[0]
+    path, tokens = store_of(name), tokens_of(name, 40)
+    rows = []
+    for asked in (None, 1, 2):
+        instance = layered.load(path, F32)
+        assert isinstance(instance, InterruptibleInstance)
+        contexts, context = PagedContexts([instance], BLOCKS), Context(tokens)
+        if asked is not None:
+            answers = iter([False] * asked + [True])
+            assert (
+                instance.run_unless(contexts.iteration([(context, 40)]), lambda answers=answers: next(answers)) is None
+            )
+            assert next(answers, "none is left") == "none is left"
+        logits = instance.run_unless(contexts.iteration([(context, 40)]), lambda: False)
+        assert logits is not None
+        rows.append(logits.copy())
+        instance.unload()
+    np.testing.assert_array_equal(rows[1:], [rows[0]] * 2)
