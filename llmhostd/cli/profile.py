@@ -37,6 +37,8 @@ def profile(place: Place, /, names: tuple[str, ...], verifies: bool, loads: int,
     Without MODEL, shows what was measured. With MODEL, measures it again: in the daemon if it runs, and otherwise here.
     Models of one shape share a profile.
     """
+    if verifies or names:
+        begin_again_with_huge_pages()
     if verifies:
         _verify(place, names, loads, seed)
         return
@@ -49,7 +51,6 @@ def profile(place: Place, /, names: tuple[str, ...], verifies: bool, loads: int,
 
 
 def _measure(place: Place, names: Sequence[str]) -> None:
-    begin_again_with_huge_pages()
     config, directory = config_of(place), state_dir_of(place)
     with own_state(directory):
         table = ProfileTable(open_database(directory))
@@ -65,7 +66,6 @@ def _verify(place: Place, names: Sequence[str], loads: int, seed: int) -> None:
             raise OperatorError(
                 f"the daemon on {daemon.where} computes on the same cores: stop it, or both are measured wrong"
             )
-    begin_again_with_huge_pages()
     config = config_of(place)
     table = plain_table("MODEL", "KIND", "LOADS", "MEAN RELATIVE ERROR", "P90", "MAX", "MEAN BIAS",
                         "SAME LOAD AGAIN")  # fmt: skip
