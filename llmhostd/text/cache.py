@@ -1,14 +1,16 @@
 """Whose tokenizers are kept in memory?
 
-Reading one takes up to a second and tens of MB, so those in use are kept, least recently used out first.
+Reading one takes up to a second and tens of MB, so those in use are kept, least recently used out first, and models
+whose files are the same, as those of one family, share what was read.
 """
 
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from llmhostd.text.template_process import TemplateProcess
-from llmhostd.text.tokenizer import ModelTokenizer, read_tokenizer
+from llmhostd.text.tokenizer import ModelTokenizer, Vocabulary, read_tokenizer
 
 _BYTES_PER_FILE_BYTE = 8
 """What a parsed tokenizer holds for each byte of tokenizer.json: measured 5-7 on byte-level BPE, rounded up."""
@@ -28,8 +30,9 @@ class TokenizerCache:
     def __init__(self, process: TemplateProcess, policy: TokenizerPolicy | None = None) -> None:
         self._process = process
         self._policy = policy or TokenizerPolicy()
-        self._entries: dict[Path, tuple[ModelTokenizer, int]] = {}
+        self._entries: dict[Path, ModelTokenizer] = {}
         """In order of use, least recent first."""
+        self._vocabularies: WeakValueDictionary[bytes, Vocabulary] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._reading: dict[Path, threading.Lock] = {}
 
@@ -48,10 +51,9 @@ class TokenizerCache:
                 kept = self._touch(checkpoint)
             if kept is not None:
                 return kept
-            made = read_tokenizer(checkpoint, model, self._process, base)
-            size = _file_bytes(checkpoint, base) * _BYTES_PER_FILE_BYTE
+            made = read_tokenizer(checkpoint, model, self._process, base, self._vocabularies)
             with self._lock:
-                self._entries[checkpoint] = (made, size)
+                self._entries[checkpoint] = made
                 self._trim()
             return made
 
@@ -66,25 +68,20 @@ class TokenizerCache:
             self._entries.pop(checkpoint, None)
 
     def held_bytes(self) -> int:
-        """Return the estimated bytes of all tokenizers kept."""
+        """Return the estimated bytes of all tokenizers kept; what several share counts once."""
         with self._lock:
-            return sum(size for _, size in self._entries.values())
+            return self._held_bytes()
 
     def _touch(self, checkpoint: Path) -> ModelTokenizer | None:
-        entry = self._entries.pop(checkpoint, None)
-        if entry is None:
-            return None
-        self._entries[checkpoint] = entry
-        return entry[0]
+        kept = self._entries.pop(checkpoint, None)
+        if kept is not None:
+            self._entries[checkpoint] = kept
+        return kept
+
+    def _held_bytes(self) -> int:
+        kept = {id(one.vocabulary): one.vocabulary.file_bytes for one in self._entries.values()}
+        return sum(kept.values()) * _BYTES_PER_FILE_BYTE
 
     def _trim(self) -> None:
-        held = sum(size for _, size in self._entries.values())
-        while held > self._policy.tokenizer_cache_bytes and len(self._entries) > 1:
-            oldest = next(iter(self._entries))
-            held -= self._entries.pop(oldest)[1]
-
-
-def _file_bytes(checkpoint: Path, base: Path | None) -> int:
-    own = checkpoint / "tokenizer.json"
-    file = own if base is None or own.is_file() else base / "tokenizer.json"
-    return file.stat().st_size
+        while self._held_bytes() > self._policy.tokenizer_cache_bytes and len(self._entries) > 1:
+            del self._entries[next(iter(self._entries))]

@@ -5,7 +5,8 @@ tokenizer_config.json, the ids that end an answer from generation_config.json an
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +21,39 @@ _TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", TEMPLATE_FILE)
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
+class Vocabulary:
+    """What one tokenizer.json says. Checkpoints whose files are the same byte for byte share it."""
+
+    def __init__(self, tokenizer: Tokenizer, file_bytes: int) -> None:
+        self.tokenizer = tokenizer
+        self.byte_level = byte_level_texts(tokenizer) if isinstance(tokenizer.decoder, decoders.ByteLevel) else None
+        self.file_bytes = file_bytes
+        """Length of the file."""
+
+
+Vocabularies = MutableMapping[bytes, Vocabulary]
+"""Those in use, by SHA-256 of the file."""
+
+
 class ModelTokenizer:
     """Text handling of one model. Thread-safe; `encode` computes in the caller's thread and releases the GIL."""
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        vocabulary: Vocabulary,
         *,
         chat_template: ChatTemplate,
         special_tokens: Mapping[str, str],
         eos_token_ids: tuple[int, ...],
     ) -> None:
-        self._tokenizer = tokenizer
-        self._byte_level = byte_level_texts(tokenizer) if isinstance(tokenizer.decoder, decoders.ByteLevel) else None
+        self.vocabulary = vocabulary
+        self._tokenizer, self._byte_level = vocabulary.tokenizer, vocabulary.byte_level
         self.chat_template = chat_template
         self.special_tokens = dict(special_tokens)
         """`bos_token` and others, as text."""
         self.eos_token_ids = eos_token_ids
         """Ids that end an answer, ascending; may be empty."""
-        self.vocab = tokenizer.get_vocab_size(with_added_tokens=True)
+        self.vocab = self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return token ids. A rendered chat template already has its special tokens: pass False for it.
@@ -74,33 +89,50 @@ def has_text_files(folder: Path) -> bool:
     return any((folder / name).is_file() for name in _TEXT_FILES)
 
 
-def read_tokenizer(checkpoint: Path, model: str, process: TemplateProcess, base: Path | None = None) -> ModelTokenizer:
+def read_tokenizer(
+    checkpoint: Path,
+    model: str,
+    process: TemplateProcess,
+    base: Path | None = None,
+    known: Vocabularies | None = None,
+) -> ModelTokenizer:
     """Read a checkpoint's text side. `model` names it in errors. Raises CheckpointError naming the file.
 
     `base`: where to find what an adapter does not bring itself. Its chat template may come from either, in whichever
-    form.
+    form. `known`: vocabularies that need not be read again; what is read is added.
     """
     places = (checkpoint, base) if base else (checkpoint,)
     file = _find(places, "tokenizer.json")
     if not file.is_file():
         raise CheckpointError(f"{file} is missing: a model needs its tokenizer (`tokenizer.model` alone is not read)")
+    vocabulary = _read_vocabulary(file, {} if known is None else known)
+    config = _read_json(_find(places, "tokenizer_config.json"))
+    special = _special_tokens(config)
+    template = ChatTemplate(model, _templates(places), special, process)
+    return ModelTokenizer(
+        vocabulary,
+        chat_template=template,
+        special_tokens=special,
+        eos_token_ids=_eos_token_ids(places, vocabulary.tokenizer, special),
+    )
+
+
+def _read_vocabulary(file: Path, known: Vocabularies) -> Vocabulary:
     try:
-        tokenizer = Tokenizer.from_buffer(file.read_bytes())
+        content = file.read_bytes()
+        digest = sha256(content).digest()
+        found = known.get(digest)
+        if found is not None:
+            return found
+        tokenizer = Tokenizer.from_buffer(content)
     except OSError as error:
         raise CheckpointError(f"{file}: cannot be read: {error.strerror}") from error
     except Exception as error:
         raise CheckpointError(f"{file}: not a tokenizer: {error}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    config = _read_json(_find(places, "tokenizer_config.json"))
-    special = _special_tokens(config)
-    template = ChatTemplate(model, _templates(places), special, process)
-    return ModelTokenizer(
-        tokenizer,
-        chat_template=template,
-        special_tokens=special,
-        eos_token_ids=_eos_token_ids(places, tokenizer, special),
-    )
+    read = known[digest] = Vocabulary(tokenizer, len(content))
+    return read
 
 
 def _find(places: Sequence[Path], name: str) -> Path:

@@ -87,18 +87,40 @@ def test_a_broken_file_is_named(
 
 
 def test_the_cache_keeps_what_fits_least_recently_used_out_first(
-    tiny_models_dir: Path, process: TemplateProcess
+    tiny_models_dir: Path, process: TemplateProcess, tmp_path: Path
 ) -> None:
-    names = ["tiny-llama", "tiny-mistral", "tiny-qwen2"]
+    places = [tmp_path / name for name in "abc"]
+    for number, place in enumerate(places):
+        shutil.copytree(tiny_models_dir / "tiny-llama", place)
+        with (place / "tokenizer.json").open("a") as file:
+            file.write("\n" * number)
     size = TokenizerCache(process)
-    size.get("m", tiny_models_dir / names[0])
+    size.get("m", places[2])
     cache = TokenizerCache(process, TokenizerPolicy(tokenizer_cache_bytes=2 * size.held_bytes()))
-    first, second = (cache.get(name, tiny_models_dir / name) for name in names[:2])
-    assert cache.get(names[0], tiny_models_dir / names[0]) is first
-    cache.get(names[2], tiny_models_dir / names[2])
+    first, second = (cache.get("m", place) for place in places[:2])
+    assert cache.get("m", places[0]) is first
+    cache.get("m", places[2])
     assert cache.held_bytes() <= 2 * size.held_bytes()
-    assert cache.get(names[0], tiny_models_dir / names[0]) is first
-    assert cache.get(names[1], tiny_models_dir / names[1]) is not second
+    assert cache.get("m", places[0]) is first
+    assert cache.get("m", places[1]) is not second
+
+
+def test_models_with_the_same_file_share_what_was_read_and_nothing_else(
+    tiny_models_dir: Path, process: TemplateProcess, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_models_dir / "tiny-llama", tmp_path / "tuned")
+    settings = tmp_path / "tuned" / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"chat_template": "{{ messages[0].content }}!"}))
+    (tmp_path / "tuned" / "chat_template.jinja").unlink(missing_ok=True)
+    cache = TokenizerCache(process)
+    first = cache.get("m", tiny_models_dir / "tiny-llama")
+    held_bytes = cache.held_bytes()
+    second = cache.get("tuned", tmp_path / "tuned")
+    assert second.vocabulary is first.vocabulary
+    assert cache.held_bytes() == held_bytes
+    said = [one.chat_template.render([{"role": "user", "content": "hi"}]) for one in (first, second)]
+    assert said[1] == "hi!" != said[0]
+    assert second.encode("hello") == first.encode("hello")
 
 
 def test_the_cache_forgets_a_removed_model(tiny_models_dir: Path, process: TemplateProcess) -> None:
