@@ -5,8 +5,9 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 import httpx
 from box import Box
 
-from llmhostd.domain.reports import InstanceReported, LoadStages
+from llmhostd.domain.events import RequestArrived
+from llmhostd.domain.reports import InstanceReported, IterationReported, LoadStages
 from llmhostd.loader.store_index import DATA_FILE
 from llmhostd.state.journal import Journal
 
@@ -88,13 +90,42 @@ def data_file(model: Path) -> Path:
     return store if store.exists() else model / "model.safetensors"
 
 
-def loads(state_dir: Path) -> list[tuple[float, LoadStages]]:
-    """What the journal of a daemon that has ended says of its loads: seconds, and where they went."""
+@dataclass
+class Asked:
+    """One request, from the journal's side."""
+
+    arrived_s: float
+    load_s: float = 0.0
+    """Of its model, if it was loaded for it."""
+    stages: LoadStages | None = None
+    first_s: float = 0.0
+    """Its first iteration, whatever that packs."""
+    rest_s: float = 0.0
+    """From its arrival to the end of that: neither load nor iteration."""
+
+
+def asked(state_dir: Path) -> list[Asked]:
+    """What became of every request to a daemon that has ended and served one after the other, in order."""
     journal = Journal(state_dir)
-    steps = [step for start in journal.starts() for step in journal.steps(start)]
+    found: list[Asked] = []
+    for start in journal.starts():
+        for step in journal.steps(start):
+            match step.event:
+                case RequestArrived():
+                    found.append(Asked(step.now))
+                case InstanceReported(stages=LoadStages() as stages, took_s=took_s) if found and not found[-1].first_s:
+                    found[-1].load_s, found[-1].stages = took_s, stages
+                case IterationReported(rows=rows, duration_s=first_s) if rows and found and not found[-1].first_s:
+                    one = found[-1]
+                    one.first_s, one.rest_s = first_s, step.now - one.arrived_s - one.load_s - first_s
     journal.close()
-    events = [step.event for step in steps if isinstance(step.event, InstanceReported)]
-    return [(one.took_s, one.stages) for one in events if one.stages is not None]
+    return found
+
+
+def faults(pids: Sequence[int]) -> tuple[int, int]:
+    """Page faults of processes so far: those served from memory, and those that waited for a disk."""
+    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(one[7]) for one in fields), sum(int(one[9]) for one in fields)
 
 
 class Stream:
