@@ -20,6 +20,8 @@ from llmhostd.domain.reports import InstanceReported, IterationReported, LoadSta
 from llmhostd.loader.store_index import DATA_FILE
 from llmhostd.state.journal import Journal
 
+_client = httpx.Client(timeout=120)
+"""One for all: to make one takes 20 ms, which are no part of anybody's answer."""
 PROMPT = "What is read first, and what is computed while the rest is still being read?"
 
 
@@ -38,7 +40,7 @@ def _asked(here: Box, model: str, max_tokens: int) -> AbstractContextManager[htt
         "model": model, "prompt": PROMPT, "stream": True, "max_tokens": max_tokens, "temperature": 0,
         "ignore_eos": True,
     }  # fmt: skip
-    return httpx.stream("POST", here.url + "/v1/completions", json=body, timeout=120)
+    return _client.stream("POST", here.url + "/v1/completions", json=body)
 
 
 def become(here: Box, model: str, state: str) -> None:
