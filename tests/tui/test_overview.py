@@ -36,12 +36,16 @@ def line_of(text: str, word: str) -> str:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50), (220, 60)])
 def test_shows_nodes_instances_requests_and_decisions(daemon: RecordedDaemon, size: tuple[int, int]) -> None:
+    finch = next(one for one in daemon.answers["instances"] if one["id"] == "finch-85m@cpu0#2")
+    finch |= {"start_s": 0.31, "estimated_start_s": 0.29}
+
     async def act(pilot: Pilot[None]) -> None:
         text = await until(pilot, lambda text: "waits for heron-1b" in text and "req-1201" in text)
         assert "5.5 / 12.0 GiB" in line_of(text, "cpu0 ")
         assert "measuring heron-1b" in text
         assert "34 of 96 samples" in text
-        assert "● resident" in line_of(text, "finch-85m@cpu0#2")
+        for told in ("● resident", " %", "310 ms ~290 ms"):
+            assert told in line_of(text, "finch-85m@cpu0#2")
         assert "◐ warm" in line_of(text, "robin-30m@cpu0#4")
         assert "late 410 ms" in line_of(text, "req-1201")
         assert "1 move" in line_of(text, "req-1201")

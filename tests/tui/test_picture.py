@@ -52,6 +52,16 @@ def test_share_of_kept_promises_is_unknown_before_the_first() -> None:
     assert picture.slo_share() is None
 
 
+def test_what_is_slow_on_several_nodes_is_one_line() -> None:
+    picture, snapshot = Picture("here"), recorded(0.0)
+    nodes = tuple(
+        msgspec.structs.replace(snapshot.nodes[0], id=NodeId(name), caveats=("no AMX", *more))
+        for name, more in (("cpu0", ()), ("cpu1", ("on battery",)))
+    )
+    picture.hear_snapshot(msgspec.structs.replace(snapshot, nodes=nodes))
+    assert [one.text for one in picture.troubles()][-2:] == ["cpu0, cpu1: no AMX", "cpu1: on battery"]
+
+
 def test_what_the_disk_does_not_take_is_a_trouble_until_it_does() -> None:
     picture, said = Picture("here"), "state.db: database or disk is full; not stored yet: usage"
     for not_stored in ([said], []):

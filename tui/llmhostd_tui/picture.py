@@ -162,7 +162,8 @@ def _troubles_of(snapshot: Snapshot) -> list[Trouble]:
     if snapshot.host.draining:
         found.append(Trouble(Severity.DEGRADED, "draining: running requests end, new ones are refused"))
     found += [Trouble(Severity.SLOW, f"left out: {device}") for device in snapshot.host.left_out]
-    found += [
-        Trouble(Severity.SLOW, f"{node.id}: {caveat}") for node in snapshot.nodes if node.up for caveat in node.caveats
-    ]
-    return found
+    caveats: dict[str, list[NodeId]] = {}
+    for node in snapshot.nodes:
+        for caveat in node.caveats if node.up else ():
+            caveats.setdefault(caveat, []).append(node.id)
+    return found + [Trouble(Severity.SLOW, f"{', '.join(nodes)}: {caveat}") for caveat, nodes in caveats.items()]

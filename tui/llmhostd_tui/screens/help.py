@@ -27,6 +27,7 @@ KEYS = (
 MEANINGS = (
     ("headroom", "how long a request's next token can wait before its SLO is missed; half a bar is one TTFT SLO"),
     ("held", "what a node's instances may hold now; promised: once every decision that was taken is carried out"),
+    ("start", "how long an instance's start took, and how long it was foretold to take (~)"),
     ("late", "the next token is due already"),
     ("nobody waits", "best effort (service_tier flex): runs in what is left, has no SLO"),
     ("moves", "how often a request went elsewhere with its prompt and the tokens it had streamed"),

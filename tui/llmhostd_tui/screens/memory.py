@@ -24,7 +24,7 @@ class Memory(Screen[None]):
 
     DEFAULT_CSS = """
     Memory { background: $background; }
-    Memory #legend { height: 1; margin: 1 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    Memory #legend { height: auto; margin: 0 1 1 1; }
     Memory VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,m", "app.pop_screen", "overview")]

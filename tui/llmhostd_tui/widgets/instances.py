@@ -87,11 +87,11 @@ class Instances(Table[InstanceSnapshot]):
         Column("INSTANCE", _name, 16, 34),
         Column("STATE", _state, 11, rank=1),
         Column("HELD", _held, 8, rank=2, right=True),
-        Column("KV USED", _kv, 13, 30, rank=4),
-        Column("OF", _kv_bytes, 8, rank=5, right=True),
+        Column("KV USED", _kv, 13, 30, rank=3),
+        Column("OF", _kv_bytes, 8, rank=6, right=True),
         Column("RUN", _running, 3, rank=0, right=True),
-        Column("IDLE", _idle, 8, rank=3, right=True),
-        Column("START", _start, 16, rank=6, right=True),
+        Column("IDLE", _idle, 8, rank=5, right=True),
+        Column("START", _start, 14, 16, rank=4, right=True),
     )
     empty = "No model is loaded. A request loads the one that it asks for."
 

@@ -19,12 +19,15 @@ USED, HELD, PROMISED, FREE = look.KV, look.KV_FREE, look.PROMISED, look.UNUSED
 AXIS = 10
 """Cells at the left, for amounts."""
 NAME, STATE, FIGURES = 30, 12, 34
+LEAST_BAR = 16
+SHORT_NAME, GLYPH = 22, 1
+"""Where there is no room for a bar beside the full ones."""
 
 
 class NodeMemory(Static):
     """One node: its amounts, what they were, and its instances by what they hold."""
 
-    DEFAULT_CSS = "NodeMemory { height: auto; margin: 0 1 1 1; text-wrap: nowrap; }"
+    DEFAULT_CSS = "NodeMemory { height: auto; margin: 0 1 1 1; text-wrap: nowrap; text-overflow: ellipsis; }"
 
     def show(self, node: NodeSnapshot, picture: Picture, width: int, height: int) -> None:
         """Draw in `width` cells, the chart `height` lines high."""
@@ -52,14 +55,13 @@ def legend() -> Text:
 def _title(node: NodeSnapshot, uptime_s: float) -> Text:
     text = Text.assemble(
         ("● ", look.GOOD) if node.up else ("✗ ", look.BAD), (node.id, f"bold {look.TEXT}"),
-        (f"  {node.kind}, {node.engine}, {node.hardware}", look.DIM),
     )  # fmt: skip
     if node.draining:
         text.append("  draining", f"bold {look.WARN}")
     if node.scaling_s and uptime_s:
         share = f"{node.scaling_s / uptime_s:.2%}".replace("%", " %")
         text.append(f"  KV resizes: {spell_seconds(node.scaling_s)}, {share}", look.DIM)
-    return text
+    return text.append(f"  {node.kind}, {node.engine}, {node.hardware}", look.DIM)
 
 
 def _amounts(now: Moment) -> Text:
@@ -91,10 +93,11 @@ def _shares(one: Moment, top: int) -> tuple[float, ...]:
 
 
 def _instance(one: InstanceSnapshot, whole: int, width: int) -> Text:
-    name = Text(one.id)
-    name.truncate(NAME, overflow="ellipsis", pad=True)
-    state = draw_state(one.state)
-    state.truncate(STATE, pad=True)
+    roomy = width >= NAME + STATE + FIGURES + LEAST_BAR
+    name_cells, state_cells = (NAME, STATE) if roomy else (SHORT_NAME, GLYPH)
+    name, state = Text(one.id), draw_state(one.state)
+    name.truncate(name_cells, overflow="ellipsis", pad=True)
+    state.truncate(state_cells, pad=True)
     parts = [
         (one.held_bytes, look.WEIGHTS, FULL),
         (one.kv_used_bytes, USED, FULL),
@@ -102,5 +105,5 @@ def _instance(one: InstanceSnapshot, whole: int, width: int) -> Text:
     ]
     pool = f"KV {spell_bytes(one.kv_used_bytes)} of {spell_bytes(one.kv_bytes)}" if one.kv_bytes else "no KV"
     figures = f"{spell_bytes(one.held_bytes)}, {pool}"
-    line = split_bar(parts, whole, max(1, width - NAME - STATE - FIGURES - 3))
+    line = split_bar(parts, whole, max(1, width - name_cells - state_cells - FIGURES - 3))
     return Text.assemble(name, " ", state, " ", line, f" {figures:>{FIGURES}}")
