@@ -136,14 +136,22 @@ class Stream:
     def __init__(self, here: Box, model: str, max_tokens: int) -> None:
         self.said_s: list[float] = []
         self._request = (here, model, max_tokens)
+        self._left = False
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
         with _asked(*self._request) as answer:
             for line in answer.iter_lines():
+                if self._left:
+                    return
                 if line.startswith("data: "):
                     self.said_s.append(time.perf_counter())
+
+    def leave(self) -> None:
+        """Want no more of it."""
+        self._left = True
+        self._thread.join()
 
     def gaps_s(self, begin_s: float, end_s: float) -> list[float]:
         """Times between pieces, of those that came within an interval."""
