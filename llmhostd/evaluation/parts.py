@@ -29,6 +29,8 @@ SIZES = ("3b", "7b", "13b")
 COUNTS = (32, 64, 128)
 MIXES = ((4, 1, 1), (1, 4, 1), (1, 1, 4), (2, 2, 2))
 """Shares of 3B, 7B and 13B (§IX-E, without its 34B models: nobody published their times; §IX-F)."""
+SHORT_OF_MEMORY = (("7b", 128), ("13b", 64), ("13b", 128))
+"""Where the paper's box is."""
 NODE_COUNTS = (1, 2, 3, 4)
 CPU_COUNTS = (0, 2, 4, 6, 8)
 KEEP_ALIVES_S = (0.5, 1.0, 5.0, 15.0, 60.0)
@@ -63,6 +65,11 @@ def assuming(**changes: object) -> Assumptions:
 def allocated(policy: str, models: int) -> Experiment:
     """7B, where growing a KV pool allocates the whole of it anew."""
     return conversation(policy, "7b", models, assumptions=assuming(kv_growth=KvGrowth.ALLOCATE))
+
+
+def in_place(policy: str, size: str, models: int) -> Experiment:
+    """Where growing a KV pool costs nothing, as on our engine."""
+    return conversation(policy, size, models, assumptions=assuming(kv_growth=KvGrowth.IN_PLACE))
 
 
 def dataset(name: str, policy: str) -> Experiment:
@@ -122,7 +129,9 @@ def parts(more_traces: Sequence[Path] = ()) -> dict[str, Part]:
         Part("grid", "Sizes, models, policies", "fig. 22, Table III (aggregated)",
              tuple(conversation(p, s, n) for s, n, p in product(SIZES, COUNTS, POLICIES))),
         Part("growth", "What growing a KV pool costs", "fig. 17",
-             tuple(each for n, p in product(COUNTS, POLICIES) for each in (conversation(p, "7b", n), allocated(p, n)))),
+             tuple(each for n, p in product(COUNTS, POLICIES) for each in (conversation(p, "7b", n), allocated(p, n)))
+             + tuple(each for (s, n), p in product(SHORT_OF_MEMORY, (PAPERS, OURS))
+                     for each in (conversation(p, s, n), in_place(p, s, n)))),
         Part("apart", "Prefill and decode apart", "Table III", tuple(
             each for n, p in product(COUNTS, RIVALS) for each in (conversation(p, "7b", n), in_stages(p, n))
         )),

@@ -19,7 +19,19 @@ from llmhostd.evaluation.outcomes import (
     slo_percent,
     values,
 )
-from llmhostd.evaluation.parts import BASELINES, COUNTS, OURS, PAPERS, POLICIES, SIZES, Part, allocated, conversation
+from llmhostd.evaluation.parts import (
+    BASELINES,
+    COUNTS,
+    OURS,
+    PAPERS,
+    POLICIES,
+    SHORT_OF_MEMORY,
+    SIZES,
+    Part,
+    allocated,
+    conversation,
+    in_place,
+)
 from llmhostd.evaluation.published import IMPROVEMENT_AT_128, PAPER, REIMPLEMENTED, Figures, Key
 from llmhostd.simulator.assumptions import Assumptions
 from llmhostd.simulator.outcome import Outcome
@@ -71,7 +83,7 @@ def grid(part: Part, outcomes: Outcomes) -> Section:
 
 
 def growth(part: Part, outcomes: Outcomes) -> Section:
-    """The same at 7B when a pool's growth costs an allocation of all of it, instead of a copy of what it held."""
+    """The same at 7B when growing a pool costs an allocation of all of it instead of a copy, and what if nothing?"""
     section = Section(part.name, part.title, part.source, list(_growth_findings(outcomes)))
     section.figure, (axes,) = new_figure(1, len(COUNTS), width=12.5, height=3.6)
     for axis, n in zip(axes, COUNTS, strict=True):
@@ -92,6 +104,14 @@ def _growth_findings(outcomes: Outcomes) -> Iterator[str]:
         ]
         if moved:
             yield f"Allocation instead of a copy moves {policy} by {', '.join(moved)} models (points of SLO rate)."
+    for policy in (PAPERS, OURS):
+        moved = [
+            f"{100 * outcomes[b].slo_rate:.1f} instead of {100 * outcomes[a].slo_rate:.1f} % at {s.upper()} x {n}"
+            for s, n in SHORT_OF_MEMORY
+            if (a := conversation(policy, s, n)) in outcomes and (b := in_place(policy, s, n)) in outcomes
+        ]
+        if moved:
+            yield f"With pools that grow where they are, which takes another engine, {policy} meets {', '.join(moved)}."
 
 
 def _series(outcomes: Outcomes, policy: str, size: str, measure: Measure, field: str) -> Series:

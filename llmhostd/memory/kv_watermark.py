@@ -10,6 +10,9 @@ class WatermarkPolicy:
 
     watermark: float = 0.25
     """w: pools grow to demand * (1 + w), and shrink to that only when they exceed demand * (1 + w)^2."""
+    shrink_reserve_s: float = 0.5
+    """A pool shrinks once everybody who waits on its node has this much headroom, so that KV memory follows the load
+    also where somebody always waits (SLINFER §VII-B: as soon as a request ends)."""
     copy_s_per_byte: float = 0.0
     """Growing a pool holds its streams up for so long per byte that it has. 0: pools grow where they are."""
     longest_copy_s: float = 1.7

@@ -54,7 +54,7 @@ class Device:
         """Choose; after an `Eviction`, and the removal of its request, ask again."""
         if self.running:
             return None
-        choice = self.pools.memory.due() or self.pools.relieve() or self._awaited_sample(now)
+        choice = self.pools.memory.due() or self.pools.relieve() or self._shrink(now) or self._awaited_sample(now)
         while choice is None:
             plan = next_plan(self.agenda, now, self.policy, best_effort_s=self.best_effort_s)
             waited_for = plan is not None and self.agenda.most_urgent(now) is not None
@@ -204,6 +204,19 @@ class Device:
         because = "nobody waits; its weights are packed ahead of its first request"
         return self._run(one, RunIteration(instance_id=one.id, rows=(), predicted_s=predicted_s, because=because))
 
+    def _shrink(self, now: float) -> ResizeKv | None:
+        """Give back what a pool has far above its demand, if whoever waits on the node can bear it."""
+        urgent = self.agenda.most_urgent(now) if self.shrinkable else None
+        if urgent is not None and urgent.deadline_s - now < self.pools.watermark.shrink_reserve_s:
+            return None
+        while self.shrinkable:
+            one_id = next(iter(self.shrinkable))
+            del self.shrinkable[one_id]
+            shrink = self.pools.shrink(self.instances[one_id]) if one_id in self.instances else None
+            if shrink is not None:
+                return shrink
+        return None
+
     def _chores(self) -> Iterator[DeviceAction | Eviction]:
         """What to do while nobody waits, before best-effort work."""
         # Those that nobody ever measured first: a coarse profile is enough to serve with.
@@ -216,12 +229,6 @@ class Device:
                     choice = self._pack(one)
             if choice is not None:
                 yield choice
-        while self.shrinkable:
-            one_id = next(iter(self.shrinkable))
-            del self.shrinkable[one_id]
-            shrink = self.pools.shrink(self.instances[one_id]) if one_id in self.instances else None
-            if shrink is not None:
-                yield shrink
 
 
 def _to_pack(one: NodeInstance) -> bool:

@@ -15,6 +15,9 @@ class KvGrowth(StrEnum):
     """What the pool held before is copied; an empty pool costs nothing."""
     ALLOCATE = "allocate"
     """The new pool is allocated whole, so that also an empty one costs its size."""
+    IN_PLACE = "in-place"
+    """Nothing: a pool is reserved as address space and mapped as it grows, as our engine's on CPUs. On GPUs it would
+    need CUDA's virtual memory; the paper's engine does not do it."""
 
 
 class Assumptions(Word):
@@ -52,6 +55,16 @@ class Assumptions(Word):
     """Refused callers ask again this often until their first token would be late; then they are dropped."""
     link_bytes_per_s: float = 100e9 / 8
     """Between nodes, where prefill and decode are apart (§IX-G)."""
+
+    @property
+    def kv_copy_s_per_byte(self) -> float:
+        """How long a pool grows, per byte that it has."""
+        return 1 / self.kv_copy_bytes_per_s if self.kv_growth is KvGrowth.COPY else 0.0
+
+    @property
+    def kv_allocate_s_per_byte(self) -> float:
+        """How long a pool grows, per byte that it gets."""
+        return 1 / self.kv_allocate_bytes_per_s if self.kv_growth is KvGrowth.ALLOCATE else 0.0
 
     def ttft_s(self, prompt_tokens: int) -> float:
         """TTFT SLO of a prompt (§IX-A)."""

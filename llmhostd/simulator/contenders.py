@@ -71,15 +71,14 @@ class Field:
     def physics(self) -> Physics:
         """What no profile says of the machines."""
         assumptions = self.assumptions
-        copies = assumptions.kv_growth is KvGrowth.COPY
         return Physics(
             noise=self.noise,
             loading_slowdown=1.0,
             kv_beside=assumptions.kv_resize_beside,
             kv_grow_s=0.0,
             kv_shrink_s=0.0,
-            kv_copy_s_per_byte=1 / assumptions.kv_copy_bytes_per_s if copies else 0.0,
-            kv_allocate_s_per_byte=0.0 if copies else 1 / assumptions.kv_allocate_bytes_per_s,
+            kv_copy_s_per_byte=assumptions.kv_copy_s_per_byte,
+            kv_allocate_s_per_byte=assumptions.kv_allocate_s_per_byte,
             kv_shrink_s_per_byte=1 / assumptions.kv_shrink_bytes_per_s,
             unload_s=assumptions.unload_s,
         )
