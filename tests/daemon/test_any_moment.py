@@ -61,7 +61,7 @@ def look_into_live(daemon: DaemonProcess) -> bool:
 
 
 def test_a_stream_that_a_stop_cut_off_is_counted(tmp_path: Path, tiny_models_dir: Path) -> None:
-    state, settings = tmp_path / "state", f"{SETTINGS}drain_timeout_s = 0.0\n"
+    state, settings = tmp_path / "state", f"{SETTINGS}drain_timeout_s = 0.0\n[supervision]\nstop_timeout_s = 0.2\n"
     with DaemonProcess(state, [tiny_models_dir / "tiny-llama"], settings=settings) as daemon:
         daemon.http.post("/v1/chat/completions", json=BODIES[0] | {"max_tokens": 2}).raise_for_status()
         callers = Callers(daemon)

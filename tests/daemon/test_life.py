@@ -108,7 +108,7 @@ def test_told_to_stop_it_lets_running_answers_finish_and_refuses_new_ones(
 
 
 def test_an_answer_that_outlives_the_drain_ends_in_an_error_event(tmp_path: Path, tiny_models_dir: Path) -> None:
-    settings = f"{EXACT}{PATIENT}[daemon]\ndrain_timeout_s = 0.2\n"
+    settings = f"{EXACT}{PATIENT}[daemon]\ndrain_timeout_s = 0.2\n[supervision]\nstop_timeout_s = 0.2\n"
     with DaemonProcess(tmp_path / "state", [tiny_models_dir / "tiny-llama"], settings=settings) as daemon:
         with daemon.http.stream("POST", "/v1/chat/completions", json=LONG | {"stream": True}) as answer:
             lines = answer.iter_lines()
