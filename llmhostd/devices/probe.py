@@ -50,13 +50,8 @@ class CpuFacts(Word):
     quota_cores: float | None
     """CPU seconds per second that the control group allows; None: no quota."""
 
-    @property
-    def usable_threads(self) -> int:
-        """Threads that can compute at once: one per physical core, no more than the quota, at least one."""
-        return self.threads_of(self)
-
     def threads_of(self, whole: "CpuFacts") -> int:
-        """The same for some of the cores of `whole`, with their part of its quota."""
+        """Threads that can compute at once: one per physical core, no more than its part of the quota of `whole`."""
         if whole.quota_cores is None:
             return max(1, self.physical_cores)
         part = int(whole.quota_cores * self.physical_cores / whole.physical_cores)

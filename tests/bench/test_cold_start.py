@@ -22,8 +22,8 @@ from first_token import (
     first_token_s,
     until,
 )
+from process_use import process_use
 
-from llmhostd.devices.counters import process_use
 from llmhostd.domain.reports import LoadStages
 
 ROUNDS = int(os.environ.get("LLMHOSTD_BENCH_ROUNDS", "5"))

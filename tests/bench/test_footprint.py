@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from box import box
-
-from llmhostd.devices.counters import process_use
+from process_use import process_use
 
 IDLE_S = 20.0
 

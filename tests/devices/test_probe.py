@@ -63,7 +63,7 @@ def two_sockets_with_threads(root: Path) -> Path:
 
 def test_hyper_threads_numa_and_caches_are_told_apart(tmp_path: Path) -> None:
     facts = probe_cpu(two_sockets_with_threads(tmp_path), cores=tuple(range(8)))
-    assert (facts.physical_cores, facts.usable_threads) == (4, 4)
+    assert (facts.physical_cores, facts.threads_of(facts)) == (4, 4)
     assert facts.numa_nodes == ((0, 1, 4, 5), (2, 3, 6, 7))
     assert facts.flags == ("amx_bf16", "amx_int8", "avx512_bf16", "avx512_vnni", "avx512f", "avx2", "f16c")
     assert facts.caches == (
@@ -152,7 +152,7 @@ def test_a_quota_bounds_the_threads(tmp_path: Path) -> None:
         {"proc/self/cgroup": "0::/app\n", f"{GROUP}/app/cpu.max": "250000 100000", f"{GROUP}/cpu.max": "max 100000"},
     )
     facts = probe_cpu(root, cores=tuple(range(8)))
-    assert (facts.quota_cores, facts.usable_threads) == (2.5, 2)
+    assert (facts.quota_cores, facts.threads_of(facts)) == (2.5, 2)
 
 
 def test_a_version_1_quota_is_found_among_joined_controllers(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_version_1_quota_is_found_among_joined_controllers(tmp_path: Path) -> 
     v1 = {"cpu.cfs_quota_us": "50000", "cpu.cfs_period_us": "100000"}
     write(root, {"proc/self/cgroup": "3:cpu,cpuacct:/x\n", **{f"{GROUP}/cpu/x/{k}": v for k, v in v1.items()}})
     facts = probe_cpu(root, cores=(0, 1))
-    assert (facts.quota_cores, facts.usable_threads) == (0.5, 1)
+    assert (facts.quota_cores, facts.threads_of(facts)) == (0.5, 1)
 
 
 def test_this_machine_agrees_with_the_kernel() -> None:

@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 from box import NODE, Box, load_frame, running_box, start_frame, submit_frame
+from process_use import process_use
 
 from llmhostd.demo.noise import make_checkpoint, noise_architecture
-from llmhostd.devices.counters import process_use
 from llmhostd.domain.commands import RestInstance, UnloadInstance
 from llmhostd.domain.ids import InstanceId, RequestId
 from llmhostd.domain.model import ComputePrecision, KvPrecision, ModelState, WeightFormat

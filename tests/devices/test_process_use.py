@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-
-from llmhostd.devices.counters import process_use
+from process_use import process_use
 
 HOLD_64_MIB = (
     "import sys; held = b'x' * (64 << 20); sum(range(3_000_000)); print('ready', flush=True); sys.stdin.read()"
