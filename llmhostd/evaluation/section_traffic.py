@@ -1,6 +1,7 @@
 """What do other lengths, other arrivals and models of several sizes change?"""
 
 from collections.abc import Sequence
+from textwrap import fill
 
 from llmhostd.evaluation.charts import Series, draw_bars, legend
 from llmhostd.evaluation.drawing import new_figure
@@ -28,6 +29,9 @@ from llmhostd.evaluation.parts import (
 )
 from llmhostd.evaluation.published import LONGBENCH_MISSED_BY_HALVES
 from llmhostd.simulator.experiment import Experiment
+
+NAME_WIDTH = 10
+"""Letters below one of nine groups of bars."""
 
 
 def datasets(part: Part, outcomes: Outcomes) -> Section:
@@ -71,15 +75,16 @@ def _rivals(part: Part, outcomes: Outcomes, groups: dict[str, list[Experiment]])
     findings = [duel(outcomes, zip(ours, theirs, strict=True)).sentence(OURS, PAPERS), gap_sentence(outcomes, ours)]
     section = Section(part.name, part.title, part.source, [each for each in findings if each])
     section.figure, axes = new_figure(2, 2, width=12.5, height=6.6)
+    shown = [policy for policy in RIVALS if any(each in outcomes for each in _of_policy(groups, policy))]
     panels = (("SLO met, %", slo_percent, 104), ("Longest gap in a stream, p99, s", gap_p99_s, None),
               ("GPU nodes used", gpus, None), ("CPU nodes used", cpus, None))  # fmt: skip
     for place, (title, measure, most) in enumerate(panels):
         axis = axes[place // 2][place % 2]
         draw_bars(axis, list(groups), [
-            Series(policy, values(outcomes, _of_policy(groups, policy), measure)) for policy in RIVALS
+            Series(policy, values(outcomes, _of_policy(groups, policy), measure)) for policy in shown
         ], most=most, written=most is not None)  # fmt: skip
         axis.set_title(title)
-    legend(section.figure, RIVALS)
+    legend(section.figure, shown)
     return section
 
 
@@ -90,4 +95,5 @@ def _of_policy(groups: dict[str, list[Experiment]], policy: str) -> Sequence[Exp
 def _trace_name(experiment: Experiment) -> str:
     """Short enough to stand below a bar."""
     name = experiment.trace.name.partition(".csv")[0].removeprefix("slinfer_")
-    return name.replace("burstgpt64_rps", "burst ").replace("_regen_seed0", "\nregen").replace("azfunc", "azure ")
+    name = name.replace("burstgpt64_rps", "burst ").replace("_seed0", "").replace("azfunc", "azure ")
+    return fill(name.replace("_", " "), NAME_WIDTH)
