@@ -30,7 +30,7 @@ from llmhostd.daemon.submission import Submission
 from llmhostd.daemon.tally import Tally
 from llmhostd.daemon.texts import Texts
 from llmhostd.domain.actions import DeclineMove, Refusal
-from llmhostd.domain.errors import CallerError, OperatorError, UnknownNameError
+from llmhostd.domain.errors import CallerError, UnknownNameError
 from llmhostd.domain.events import (
     DrainAsked,
     DrainEnded,
@@ -183,8 +183,8 @@ class Daemon:
             model = await asyncio.to_thread(examine, registration, self._models.known())
             check_precisions(self._models.resolve(model).shape, self._nodes)
             check_room(model, self._nodes, self._adapters)
-            await self._records.put_model(model)
             await self._records.release(model.name)  # what took workers down may not be what lies there now
+            await self._records.put_model(model)
             changed = self._models.add([model])
             self._texts.forget(Path(model.path))
             self._tell_changed(changed)
@@ -197,9 +197,9 @@ class Daemon:
         async with self._changing:
             model, changed = self._models.remove(name)
             try:
-                await self._records.remove_model(name)
                 await self._records.release(name)
-            except OperatorError:
+                await self._records.remove_model(name)
+            except RefusedError:
                 self._models.add([model])
                 raise
             self._texts.forget(Path(model.path))

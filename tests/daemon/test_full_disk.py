@@ -34,6 +34,9 @@ def test_a_full_disk_is_said_everywhere_and_what_it_held_back_is_stored_once_the
         assert ask(daemon, service_tier="flex") == 503
         drain = ("--state-dir", tmp_path, "drain", "cpu0")
         assert refused(*drain, status=1).endswith("; nothing was changed")
+        removal = refused("--state-dir", tmp_path, "models", "rm", "tiny-llama", status=1)
+        assert removal.endswith("; nothing was changed")
+        assert ask(daemon) == 200
         diagnosis = llmhostd("--state-dir", tmp_path, "doctor", "--json")
         assert (diagnosis.returncode, said.split(";")[0] in diagnosis.stdout) == (1, True)
         assert "the journal of this run ends after" in diagnosis.stdout
@@ -46,7 +49,7 @@ def test_a_full_disk_is_said_everywhere_and_what_it_held_back_is_stored_once_the
         assert "Traceback" not in daemon.log
         assert daemon.log.count("not stored yet") < 10
     usage = llmhostd("--state-dir", tmp_path, "usage").stdout.splitlines()[1]
-    assert usage.split()[:2] in (["tiny-llama", "3"], ["tiny-llama", "4"])
+    assert usage.split()[:2] in (["tiny-llama", "4"], ["tiny-llama", "5"])
 
 
 def test_a_database_that_a_full_disk_holds_back_is_not_called_damaged(tmp_path: Path) -> None:
