@@ -96,17 +96,7 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
     loop = HostLoop(mind, requests, feed, Executor(models, requests, send, records.keep_start, records.quarantine))
     whereabouts = Whereabouts(models, loop)
     reports = Reports(mind, loop, records, measurements, whereabouts, Inquest(models.checkpoint_of))
-    for spec in nodes:
-        start = StartFrame(
-            spec=spec,
-            scheduling=config.scheduling,
-            kv_demand=config.kv_demand,
-            watermark=config.watermark,
-            correction=config.correction,
-            machine_memory=config.machine_memory,
-            fetch=config.fetch,
-        )
-        workers[spec.id] = WorkerSupervisor(start, reports.hear, config.supervision)
+    workers |= {one.id: WorkerSupervisor(_start(one, config), reports.hear, config.supervision) for one in nodes}
     returned = Return(note.last, load_again=config.daemon.load_again)
     placements = Placements(mind, records, note, config.daemon.placement_flush_s)
     shelf = Shelf(records, config.flex)
@@ -120,4 +110,12 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
     return Parts(
         config, nodes, listeners, workers, models, measurements, records, note, returned, placements, texts, requests,
         shelf, submission, feed, metrics, reports, journaling, loop, whereabouts, service,
+    )  # fmt: skip
+
+
+def _start(spec: NodeSpec, config: Config) -> StartFrame:
+    """What a worker is told when it begins."""
+    return StartFrame(
+        spec=spec, scheduling=config.scheduling, kv_demand=config.kv_demand, watermark=config.watermark,
+        correction=config.correction, machine_memory=config.machine_memory, fetch=config.fetch,
     )  # fmt: skip
