@@ -234,7 +234,7 @@ class Service(Protocol):
         ...
 
     async def register(self, registration: ModelRegistration) -> ModelSnapshot:
-        """Add or replace a model. Raises CallerError, CheckpointError, OperatorError."""
+        """Add or replace a model. Raises CallerError, CheckpointError, OperatorError, RefusedError."""
         ...
 
     async def remove(self, name: ModelName) -> None:
