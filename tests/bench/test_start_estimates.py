@@ -23,6 +23,8 @@ LARGE = {"layers": 22, "hidden": 2048, "heads": 32, "kv_heads": 4, "intermediate
 """1.1B; asked for as often as all the small ones together."""
 LEARNED = 10
 MEASURED = 40
+ENOUGH = 7
+"""Starts that are alike have a median of their own."""
 
 
 def stores(count: int) -> list[Path]:
@@ -103,7 +105,8 @@ def repeatability(starts: Sequence[StartSeen]) -> str:
     for one in starts:
         if one.queue_s < 0.1 and not one.beside and not one.packed_beside:
             alike.setdefault((one.shape_key, one.came_from.disk_bytes > 0), []).append(one.start_s)
-    off = [abs(taken - statistics.median(some)) / taken for some in alike.values() for taken in some]
+    enough = [some for some in alike.values() if len(some) >= ENOUGH]
+    off = [abs(taken - statistics.median(some)) / taken for some in enough for taken in some]
     return f"median {statistics.median(off):.1%} of {len(off)}" if off else "none"
 
 
