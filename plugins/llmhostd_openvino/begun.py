@@ -11,15 +11,23 @@ import openvino as ov
 from llmhostd.engines.interface import Iteration
 from llmhostd_openvino.padding import pad
 from llmhostd_openvino.part import Part
+from llmhostd_openvino.slot_rows import SlotRows, arranged
 
 
 class Begun:
     """One iteration, and what was computed of it so far. The caches must not change under it."""
 
-    def __init__(self, iteration: Iteration, scratch_block: int) -> None:
-        """Begin with the first part."""
+    def __init__(self, iteration: Iteration, parts: Sequence[Part]) -> None:
+        """Begin with the first of the parts. Raises EngineError for an adapter slot that holds nothing."""
         self._iteration = iteration
-        self._padded = pad(iteration, scratch_block)
+        factors, scratch_block = parts[0].factors, parts[0].arena.scratch_block
+        self._slot_rows: SlotRows | None = None
+        if factors is None:
+            self._padded = pad(iteration, scratch_block)
+        else:
+            factors.check(iteration)
+            whole = parts[0].modules.embedding and parts[-1].modules.head
+            self._padded, self._slot_rows = arranged(iteration, factors.slots.slots, scratch_block, any_order=whole)
         self._done = 0
         self._output: ov.Tensor | None = None
 
@@ -32,7 +40,7 @@ class Begun:
     def as_far_as_there(self, parts: Sequence[Part]) -> None:
         """Compute the next parts, up to the first that lacks weights. Raises as a part does."""
         while self._done < len(parts) and parts[self._done].there:
-            self._output = parts[self._done].run(self._padded, self._output)
+            self._output = parts[self._done].run(self._padded, self._output, self._slot_rows)
             self._done += 1
 
     def through_unless(self, parts: Sequence[Part], waits: Callable[[], bool]) -> ov.Tensor | None:
@@ -40,13 +48,13 @@ class Begun:
         for part in parts:
             if waits():
                 return None
-            self._output = part.run(self._padded, self._output)
+            self._output = part.run(self._padded, self._output, self._slot_rows)
         return self._output
 
     def through(self, parts: Sequence[Part]) -> ov.Tensor:
         """Compute the parts that are left; their output. Raises as a part does."""
         for part in parts[self._done :]:
-            self._output = part.run(self._padded, self._output)
+            self._output = part.run(self._padded, self._output, self._slot_rows)
         if self._output is None:
             raise AssertionError("an instance has parts")
         return self._output

@@ -84,8 +84,11 @@ class _Decoder:
 
     def build(self) -> ov.Model:
         x = self._embedding() if self._modules.embedding else self._input(ov.Type.f32, [-1, self._a.hidden], HIDDEN)
+        x = self._in_groups(x, self._a.hidden)
         for slot, layer in enumerate(range(self._modules.first, self._modules.end)):
             x = self._layer(x, layer, slot)
+        if self._low_rank is not None:
+            x = ops.reshape(x, ints64([-1, self._a.hidden]), False)
         if self._modules.head:
             x = self._head(x)
         parameters = [*self._parameters, *self._weights.parameters]
@@ -116,6 +119,7 @@ class _Decoder:
         windowed = a.sliding_window_tokens is not None and layer >= a.sliding_from_layer
         window = a.sliding_window_tokens or 0 if windowed else 0
         attended = paged_attention(query, key, value, caches, self._batch, a, window)
+        attended = self._in_groups(attended, a.heads * a.head_dim)
         return self._projection(attended, layer, "self_attn.o_proj")
 
     def _projections(self, x: ov.Node, layer: int) -> list[ov.Node]:
@@ -130,7 +134,7 @@ class _Decoder:
             made = [self._biased(self._weights.product(x, f"{one}.weight"), [one]) for one in full]
         else:
             widths = [heads * a.head_dim for heads in (a.heads, a.kv_heads, a.kv_heads)]
-            made = ops.variadic_split(self._biased(joint, full), int32(1), ints64(widths)).outputs()
+            made = ops.variadic_split(self._biased(joint, full), int32(-1), ints64(widths)).outputs()
         return [self._updated(y, x, layer, name) for y, name in zip(made, names, strict=True)]
 
     def _biased(self, y: ov.Node, layers: Sequence[str]) -> ov.Node:
@@ -165,3 +169,7 @@ class _Decoder:
     def _updated(self, y: ov.Node, x: ov.Node, layer: int, name: str) -> ov.Node:
         """Add the updates of adapters, if there is room for them."""
         return y if self._low_rank is None else self._low_rank.updated(y, x, layer, name)
+
+    def _in_groups(self, x: ov.Node, width: int) -> ov.Node:
+        """`[T, width]`, or with adapters `[batch, rows, width]`."""
+        return x if self._low_rank is None else self._low_rank.in_groups(x, width)

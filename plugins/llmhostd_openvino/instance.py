@@ -108,7 +108,7 @@ class OpenVinoInstance:
         """What was computed of the very same iteration, or else a beginning."""
         if self._begun is not None and self._begun.is_of(iteration):
             return self._begun
-        return Begun(iteration, self._parts[0].arena.scratch_block)
+        return Begun(iteration, self._parts)
 
     def _settle(self) -> None:
         """Let the next iteration pack one more part; once the last has run packed, the file's pages may go."""

@@ -54,8 +54,8 @@ def swish(x: ov.Node) -> ov.Node:
 
 
 def split_heads(x: ov.Node, heads: int, head_dim: int) -> ov.Node:
-    """`[T, heads * head_dim]` -> `[T, 1, heads, head_dim]`."""
-    return ops.reshape(x, ints64([0, 1, heads, head_dim]), True)
+    """`[T, heads * head_dim]`, or with more axes before -> `[T, 1, heads, head_dim]`."""
+    return ops.reshape(x, ints64([-1, 1, heads, head_dim]), False)
 
 
 def heads_first(x: ov.Node) -> ov.Node:

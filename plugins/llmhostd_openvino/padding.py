@@ -34,11 +34,11 @@ def pad(iteration: Iteration, scratch_block: int) -> Iteration:
     padded = copy(iteration)
     padded.sampled_indices = np.append(iteration.sampled_indices, np.zeros(more_rows, np.int64))
     if more:
-        _append_request(padded, more, scratch_block)
+        append_request(padded, more, scratch_block)
     return padded
 
 
-def _append_request(it: Iteration, tokens: int, block: int) -> None:
+def append_request(it: Iteration, tokens: int, block: int) -> None:
     """Add a request without a past: `tokens` tokens in one block."""
     it.subsequence_begins = _one_more(it.subsequence_begins, len(it.positions) + tokens)
     it.block_indices_begins = _one_more(it.block_indices_begins, len(it.block_indices) + 1)

@@ -20,6 +20,7 @@ from llmhostd_openvino.held_inputs import HeldInputs
 from llmhostd_openvino.kv_arena import CachePort, KvArena
 from llmhostd_openvino.low_rank import ROW_SLOTS
 from llmhostd_openvino.slot_factors import SlotFactors
+from llmhostd_openvino.slot_rows import SlotRows, SlotView
 from llmhostd_openvino.weight_inputs import StoredInputs
 
 _NOTHING_COMPUTED = np.float32(-1.7e38)
@@ -120,8 +121,10 @@ class Part:
         # Kept: the engine does not own the memory behind these tensors.
         self.caches = tuple(tensors)
 
-    def run(self, it: Iteration, hidden: ov.Tensor | None) -> ov.Tensor:
+    def run(self, it: Iteration, hidden: ov.Tensor | None, slot_rows: SlotRows | None) -> ov.Tensor:
         """Compute; `hidden`: what the part before this one returned. The result is a view that the next run overwrites.
+
+        `slot_rows`: which rows use which adapters, if there is room for them.
 
         Raises InstanceLostError when the engine fails. Where memory is refused to it (`ulimit -v`,
         `vm.overcommit_memory = 2`), what it computes afterwards is wrong. On one thread it does not even report the
@@ -130,6 +133,9 @@ class Part:
         """
         self.point()
         inputs = self._inputs(it)
+        if slot_rows is not None:
+            self._look_at_slots(slot_rows.view)
+            inputs.append((ROW_SLOTS, slot_rows.row_slots))
         marked: npt.NDArray[Any] = self._request.get_output_tensor(0).data
         if marked.size:
             marked[0, 0] = _NOTHING_COMPUTED
@@ -166,7 +172,13 @@ class Part:
         self._views = {}
         self._ports = {port.get_any_name(): place for place, port in enumerate(compiled.inputs)}
         self._held = HeldInputs(self._request, self._ports)
-        self._set(self.factors.tensors() if self.factors else {})
+        self._slots: SlotView | None = None
+        """What it was pointed at of its adapters."""
+
+    def _look_at_slots(self, view: SlotView) -> None:
+        if self.factors is not None and view != self._slots:
+            self._set(self.factors.tensors(view))
+            self._slots = view
 
     def _set(self, tensors: Mapping[str, ov.Tensor]) -> None:
         for name, tensor in tensors.items():
@@ -190,9 +202,7 @@ class Part:
             inputs.append((TOKEN_IDS, it.token_ids))
         if self.modules.head:
             inputs.append((SAMPLED, it.sampled_indices))
-        if self.factors is not None:
-            inputs.append((ROW_SLOTS, self.factors.row_slots(it)))
-        elif it.adapters is not None and (it.adapters != -1).any():
+        if self.factors is None and it.adapters is not None and (it.adapters != -1).any():
             raise EngineError("this instance was loaded without room for adapters")
         return inputs
 

@@ -1,8 +1,8 @@
 """Where do the factors of the adapters in use lie, and how does one get there?
 
-One array per factor input of the graph; a slot is some rows of each A and some columns of each B. The engine reads them
-where they are, so that an adapter is in use as soon as it is written. What no adapter fills is 0. Scales are multiplied
-into B. All lie in one mapping, on huge pages where the kernel has them: each token reads every one of them.
+One array per factor input of the graph; a slot is some rows of each. The engine reads them where they are, so that an
+adapter is in use as soon as it is written, and is pointed at the slots that an iteration uses. What no adapter fills is
+0. Scales are multiplied into B. All lie in one mapping, on huge pages where the kernel has them: each token reads them.
 """
 
 import contextlib
@@ -18,15 +18,18 @@ import openvino as ov
 from llmhostd.checkpoints.tensors import linear_shapes
 from llmhostd.domain.errors import EngineError
 from llmhostd.domain.model import AdapterSlots, Architecture, ComputePrecision
-from llmhostd.engines.interface import Int32s, Iteration, ModuleRange
+from llmhostd.engines.interface import Iteration, ModuleRange
 from llmhostd.loader.adapter import AdapterWeights, Factor
 from llmhostd.loader.safetensors_writer import to_bf16
-from llmhostd_openvino.low_rank import a_name, b_name, factor_shapes, groups
+from llmhostd_openvino.low_rank import FACTOR_SLOTS, a_name, b_name, factor_shapes, groups
+from llmhostd_openvino.slot_rows import SlotView
 
 Values = npt.NDArray[Any]
 """f32, or bf16 as uint16."""
 _ALIGN_BYTES = 64
 """A cache line."""
+_KEPT_VIEWS = 16
+"""The engine's views of slots side by side: some hundred small objects each, 1 ms to make."""
 
 
 class SlotFactors:
@@ -39,6 +42,7 @@ class SlotFactors:
         self._modules = modules
         stored = np.dtype(np.float32 if compute is ComputePrecision.F32 else np.uint16)
         self._arrays = _zeros(factor_shapes(slots, a, modules), stored)
+        self._tensors: dict[SlotView, Mapping[str, ov.Tensor]] = {}
         self._filled = np.zeros(slots.slots, bool)
         self._touched = np.zeros(slots.slots, bool)
         """Slots that may hold other than 0: fresh arrays take no memory until they are written."""
@@ -48,22 +52,33 @@ class SlotFactors:
         """Bytes of all slots, filled or not."""
         return sum(one.nbytes for one in self._arrays.values())
 
-    def tensors(self) -> dict[str, ov.Tensor]:
+    def tensors(self, view: SlotView) -> Mapping[str, ov.Tensor]:
         """Views by name of the graph's input."""
-        return {
-            name: ov.Tensor(one.reshape(-1), ov.Shape(list(one.shape)), factor_type(one.dtype == np.float32))
-            for name, one in self._arrays.items()
-        }
+        if view not in self._tensors:
+            self._tensors[view] = self._viewed(view)
+            if len(self._tensors) > _KEPT_VIEWS:
+                del self._tensors[next(iter(self._tensors))]
+        return self._tensors[view]
 
-    def row_slots(self, iteration: Iteration) -> Int32s:
-        """Return `[T]`: each token's slot, or -1. Raises EngineError for a slot that holds nothing."""
+    def _viewed(self, view: SlotView) -> Mapping[str, ov.Tensor]:
+        count = view.end - view.first
+        batch = count if view.apart else 1
+        made = {FACTOR_SLOTS: ov.Tensor(np.arange(view.first, view.end, dtype=np.int32).reshape(batch, -1))}
+        for name, one in self._arrays.items():
+            each = len(one) // self.slots.slots
+            part = one[view.first * each : view.end * each]
+            shape = ov.Shape([batch, len(part) // batch, part.shape[1]])
+            made[name] = ov.Tensor(part.reshape(-1), shape, factor_type(one.dtype == np.float32))
+        return made
+
+    def check(self, iteration: Iteration) -> None:
+        """Raise EngineError for a slot that holds nothing."""
         adapters = iteration.adapters
         if adapters is None:
-            return np.full(len(iteration.positions), -1, np.int32)
+            return
         used = adapters[adapters != -1]
         if used.size and not (used.min() >= 0 and used.max() < self.slots.slots and self._filled[used].all()):
             raise EngineError(f"an iteration names adapter slots {used.tolist()}; not all of them hold an adapter")
-        return np.repeat(adapters, np.diff(iteration.subsequence_begins))
 
     def put(self, slot: int, weights: AdapterWeights | None) -> None:
         """See `AdaptableInstance.set_adapter`."""
@@ -100,33 +115,26 @@ class SlotFactors:
             layer, name, rank = one.linear.layer, one.linear.name, one.linear.rank
             if not self._modules.first <= layer < self._modules.end:
                 continue
-            low = self._low(layer, group_of[name], name, slot)
-            high = self._high(layer, name, slot)
+            group = group_of[name]
+            low = self._of_slot(a_name(layer, group), slot)[group.index(name) * self.slots.rank :]
+            high = self._of_slot(b_name(layer, name), slot)
             low[:rank] = one.a if one.a_dtype == _kept_type(low) else _converted(_floats(one.a, one.a_dtype), low)
             with np.errstate(over="ignore"):
                 scaled = _converted(_floats(one.b, one.b_dtype) * np.float32(one.linear.scale), high)
             # Another request's product is 0; 0 times what is not finite would not be.
             if not np.isfinite(_floats(scaled, _kept_type(high))).all():
                 raise EngineError(f"{weights.path}: {name} of layer {layer} is too large for this precision")
-            high[:, :rank] = scaled
+            high[:rank] = scaled.T
 
     def _clear(self, slot: int) -> None:
-        for layer in range(self._modules.first, self._modules.end):
-            for group in groups(self.slots):
-                for name in group:
-                    self._low(layer, group, name, slot)[:] = 0
-                    self._high(layer, name, slot)[:] = 0
+        for name in self._arrays:
+            self._of_slot(name, slot)[:] = 0
         self._touched[slot] = False
 
-    def _low(self, layer: int, group: tuple[str, ...], name: str, slot: int) -> Values:
-        """View a slot's A `[rank, inputs]`; linear layers of a group lie one after another."""
-        begin = (group.index(name) * self.slots.slots + slot) * self.slots.rank
-        return self._arrays[a_name(layer, group)][begin : begin + self.slots.rank]
-
-    def _high(self, layer: int, name: str, slot: int) -> Values:
-        """View a slot's B `[outputs, rank]`."""
-        begin = slot * self.slots.rank
-        return self._arrays[b_name(layer, name)][:, begin : begin + self.slots.rank]
+    def _of_slot(self, name: str, slot: int) -> Values:
+        """View a slot's A `[len(group) * rank, inputs]`, or its B, transposed: `[rank, outputs]`."""
+        each = len(self._arrays[name]) // self.slots.slots
+        return self._arrays[name][slot * each : (slot + 1) * each]
 
 
 def _zeros(shapes: Mapping[str, tuple[int, int]], stored: np.dtype[Any]) -> dict[str, Values]:

@@ -52,7 +52,8 @@ class WeightInputs:
     def product(self, x: ov.Node, name: str) -> ov.Node:
         """See `graph.WeightSource`."""
         product = ops.matmul(x, self._floats(self._input(name, self._element)), False, True)
-        return ops.reshape(product, ints64([0, self._shapes[name][0]]), True)
+        kept = [0] * (product.get_output_partial_shape(0).rank.get_length() - 1)
+        return ops.reshape(product, ints64([*kept, self._shapes[name][0]]), True)
 
     def joint_product(self, x: ov.Node, names: Sequence[str]) -> ov.Node | None:  # noqa: ARG002 - the contract's names
         """See `graph.WeightSource`. Each is an input of its own."""

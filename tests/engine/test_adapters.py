@@ -163,6 +163,24 @@ def test_ranges_take_their_part(load_adaptable, tmp_path: Path) -> None:
     np.testing.assert_array_equal(*rows)
 
 
+def test_ranges_keep_rows_in_order(load_adaptable, tmp_path: Path) -> None:
+    """A whole model may compute its rows in another one."""
+    case = BY_NAME["llama"]
+    ranges = [ModuleRange(first=0, end=1, head=False), ModuleRange(first=1, end=3, embedding=False)]
+    whole, *parts = load_adaptable("llama"), *(load_adaptable("llama", modules=one) for one in ranges)
+    for one in (whole, *parts):
+        for slot in range(3):
+            one.set_adapter(slot, adapter(tmp_path, case, "plain", slot))
+    rows = []
+    for chain in ([whole], parts):
+        contexts = PagedContexts(chain, kv_blocks=8)
+        running = [Context(prompt(case, 5 + slot), slot) for slot in (2, 0, 1)]
+        for one in running:
+            contexts.step([(one, len(one.tokens) - 1)], sample=())
+        rows.append(contexts.step([(one, 1) for one in running]))
+    np.testing.assert_allclose(*rows, atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
 def test_stored_types_and_bf16_arithmetic(load_adaptable, tmp_path: Path, dtype: str) -> None:
     """In bf16 the root mean square error stays within 6% of the logits' spread, as it does without adapters."""
@@ -310,3 +328,44 @@ def test_room_is_asked_for(load, load_adaptable, tmp_path: Path) -> None:
     ):
         with pytest.raises(EngineError, match=says):
             load_adaptable("llama", room)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [2, 0, 1, 3],
+        [1, -1],
+        [5, 1, 0, 3, 4],
+        [-1, 6, 5, 7, -1],
+        [7, 6, 5, 4, 3, 2, 1, 0],
+        [3, 2, 1, 7, 4, 5, 0],
+        [0, 7],
+        [4, 4, 5],
+        [6],
+    ],
+    ids=str,
+)
+def test_single_tokens_of_many_adapters_in_any_order(load_adaptable, tmp_path: Path, rows: list[int]) -> None:
+    case = BY_NAME["llama"]
+    instance = load_adaptable("llama", AdapterSlots(slots=8, rank=6, modules=linear_names()))
+    for slot in range(8):
+        instance.set_adapter(slot, adapter(tmp_path, case, "plain", slot))
+    contexts = PagedContexts([instance], kv_blocks=24)
+    prompts = [prompt(case, 5 + place) for place in range(len(rows))]
+    alone = [contexts.greedy(tokens, 3, adapter=slot) for tokens, slot in zip(prompts, rows, strict=True)]
+    running = [Context(tokens, slot) for tokens, slot in zip(prompts, rows, strict=True)]
+    for one in running:
+        contexts.step([(one, len(one.tokens))], sample=())
+    for step in range(2):
+        for one, (tokens, _) in zip(running, alone, strict=True):
+            one.tokens.append(tokens[step])
+        logits = contexts.step([(one, 1) for one in running])
+        for row, (_, expected) in zip(logits, alone, strict=True):
+            np.testing.assert_allclose(row, expected[step + 1], atol=1e-4)
+    some = list(range(len(rows)))[::-2]
+    for one, (tokens, _) in zip(running, alone, strict=True):
+        one.tokens.append(tokens[2])
+    everything = contexts.step([(one, 1) for one in running])
+    for one in running:
+        one.done -= 1
+    np.testing.assert_allclose(contexts.step([(one, 1) for one in running], sample=some), everything[some], atol=1e-5)

@@ -2,16 +2,20 @@
 
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from goldens.adapters import adapter_config, seeded_adapter
 from goldens.families import CASES, prompt
 
+from llmhostd.checkpoints.adapter import linear_names
 from llmhostd.domain.errors import CheckpointError
-from llmhostd.domain.model import ComputePrecision, KvPrecision
+from llmhostd.domain.model import AdapterSlots, ComputePrecision, KvPrecision
 from llmhostd.engines.interface import LoadOptions, ModuleRange
-from llmhostd.engines.paged_contexts import PagedContexts
+from llmhostd.engines.paged_contexts import Context, PagedContexts
+from llmhostd.loader.adapter import open_adapter
 from llmhostd.loader.store_index import DATA_FILE
 
 F32 = LoadOptions(compute=ComputePrecision.F32, kv=KvPrecision.F32, threads=2)
@@ -34,6 +38,26 @@ def test_in_place_and_packed_compute_the_same(layered, load, store_of, name: str
         instance.pack()
         contexts.greedy(tokens, len(instance._parts) + 1)
     assert instance.settled
+
+
+def test_adapters_in_place_and_packed_compute_the_same(layered, store_of, tmp_path: Path) -> None:
+    room = AdapterSlots(slots=3, rank=6, modules=linear_names())
+    instance = layered.load(store_of("llama"), msgspec.structs.replace(F32, adapters=room))
+    for slot in range(3):
+        written = seeded_adapter(tmp_path / str(slot), LLAMA.config, slot, "F32", adapter_config(rank=6, alpha=9))
+        instance.set_adapter(slot, open_adapter(written, instance.shape.architecture))
+    contexts, rows = PagedContexts([instance], kv_blocks=8), []
+    for settled in (False, True):
+        running = [Context(prompt(LLAMA, 5 + slot), slot) for slot in (1, 2, 0)]
+        for one in running:
+            contexts.step([(one, len(one.tokens) - 1)], sample=())
+        assert instance.settled is settled
+        rows.append(contexts.step([(one, 1) for one in running]))
+        for one in running:
+            contexts.release(one)
+        instance.pack()
+        contexts.greedy(prompt(LLAMA, 70), len(instance._parts) + 1)
+    np.testing.assert_allclose(*rows, atol=1e-4)
 
 
 def test_it_packs_a_part_with_each_iteration_beside_its_work(layered, store_of) -> None:
