@@ -31,6 +31,11 @@ class Begun:
         self._done = 0
         self._output: ov.Tensor | None = None
 
+    @property
+    def slots(self) -> int:
+        """How many slots of adapters it looks at."""
+        return self._slot_rows.view.end - self._slot_rows.view.first if self._slot_rows else 0
+
     def is_of(self, iteration: Iteration) -> bool:
         """Whether this computes the same, to the same places. Hidden states may have changed where they lie."""
         return iteration.hidden is None and all(

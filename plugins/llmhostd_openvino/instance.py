@@ -58,21 +58,28 @@ class OpenVinoInstance:
         self._spent = spent
         self._begun: Begun | None = None
         self._asked_to_pack = False
+        self._slots = 0
+        """How many slots the last iteration looked at."""
         for part in parts:
             part.reserve(kv_limit // max(self.kv_bytes_per_block, 1))
 
     def run(self, iteration: Iteration) -> Floats:
         """See `EngineInstance.run`. Raises InstanceLostError or ProcessLostError as a part does."""
         begun, self._begun = self._begun_with(iteration), None
-        return self._computed(iteration, begun.through(self._parts))
+        return self._computed(iteration, begun.through(self._parts), begun.slots)
 
     def run_unless(self, iteration: Iteration, waits: Callable[[], bool]) -> Floats | None:
         """See `InterruptibleInstance.run_unless`: between two parts. Raises as `run`."""
         self._begun = None
-        output = self._begun_with(iteration).through_unless(self._parts, waits)
-        return None if output is None else self._computed(iteration, output)
+        begun = self._begun_with(iteration)
+        output = begun.through_unless(self._parts, waits)
+        return None if output is None else self._computed(iteration, output, begun.slots)
 
-    def _computed(self, iteration: Iteration, output: ov.Tensor) -> Floats:
+    def _computed(self, iteration: Iteration, output: ov.Tensor, slots: int) -> Floats:
+        if slots > self._slots:
+            # The engine makes room for larger inputs and drops it when it looks at ours.
+            _libc.malloc_trim(0)
+        self._slots = slots
         # Leave out what padding added.
         tokens = len(iteration.positions)
         rows = len(iteration.sampled_indices) if self._parts[-1].modules.head else tokens
