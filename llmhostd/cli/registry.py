@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import click
 from sqlite_utils import Database
 
 from llmhostd.api.nearest import nearest
@@ -28,7 +29,7 @@ from llmhostd.state.families import specs_of
 from llmhostd.state.lock import LOCK_FILE, own_state
 from llmhostd.state.models import ModelTable, RegisteredModel, spec_of
 
-_PATIENCE_S, _RETRY_S = 10.0, 0.1
+_PATIENCE_S, _QUIET_S, _RETRY_S = 10.0, 1.0, 0.1
 
 
 def register(place: Place, registration: ModelRegistration) -> None:
@@ -49,15 +50,19 @@ def _owner(place: Place) -> Iterator[DaemonClient | Path]:
 
     Another command that changes it, or a daemon that begins, is waited for. Raises OperatorError when that takes long.
     """
-    end_s = time.monotonic() + _PATIENCE_S
+    began_s, said = time.monotonic(), False
     while True:
         with daemon_if_running(place) as daemon, contextlib.ExitStack() as held:
             if daemon is None:
                 try:
                     held.enter_context(own_state(state_dir_of(place)))
-                except OperatorError:
-                    if time.monotonic() > end_s or not (state_dir_of(place) / LOCK_FILE).exists():
+                except OperatorError as error:
+                    waited_s = time.monotonic() - began_s
+                    if waited_s > _PATIENCE_S or not (state_dir_of(place) / LOCK_FILE).exists():
                         raise
+                    if waited_s > _QUIET_S and not said:
+                        click.echo(f"{error}; waiting for it up to {_PATIENCE_S:.0f} s", err=True)
+                        said = True
                     time.sleep(_RETRY_S)
                     continue
             yield daemon or state_dir_of(place)

@@ -144,8 +144,12 @@ def test_a_state_that_another_process_owns_is_left_alone(tmp_path: Path, tiny_mo
         lock.write("4242\n")
         lock.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)
-        said = refused("--state-dir", tmp_path, "models", "add", tiny_models_dir / "tiny-llama", status=1)
-    assert "in use by another llmhostd (pid 4242)" in said
+        done = llmhostd("--state-dir", tmp_path, "models", "add", tiny_models_dir / "tiny-llama")
+    assert done.returncode == 1
+    waiting, gave_up = done.stderr.splitlines()
+    assert "in use by another llmhostd (pid 4242)" in waiting
+    assert waiting.endswith("waiting for it up to 10 s")
+    assert "in use by another llmhostd (pid 4242)" in gave_up
 
 
 def test_demo_models_are_made_and_can_be_asked_for_twice(tmp_path: Path) -> None:
