@@ -15,7 +15,7 @@ from llmhostd.engines.interface import EngineInstance
 from llmhostd.engines.runner import Runner
 from llmhostd.loader.fetch import Fetch
 from llmhostd.worker.measure import Measurement, MeasurePolicy
-from llmhostd.worker.timing import time_run
+from llmhostd.worker.timing import Stopwatch
 
 
 class Hosted:
@@ -131,7 +131,7 @@ class Hosted:
             self._first_s = took_s
 
     def _one_token_s(self) -> float:
-        return time_run(self.running, [(0, 1)])
+        return Stopwatch(self.running).seconds([(0, 1)])
 
     def measuring(self) -> Measurement:
         """The measurement of its profile that is under way, or else a new one. In the pool that it has."""

@@ -23,7 +23,7 @@ from llmhostd.compute.profile_grid import grid_for
 from llmhostd.domain.profile import CheckSample, DecodeSample, DenseSample, PrefillSample
 from llmhostd.engines.runner import Runner
 from llmhostd.node.kv_pools import MEASURING_KV_BYTES
-from llmhostd.worker.timing import Rows, time_run, time_unless
+from llmhostd.worker.timing import Rows, Stopwatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Measurement:
     """From sample to sample, run by run. Three stages: enough to serve with, both grids, the rest and all again."""
 
     def __init__(self, runner: Runner, policy: MeasurePolicy) -> None:
-        self._runner, self._policy = runner, policy
+        self._policy, self._stopwatch = policy, Stopwatch(runner, policy.kv_bytes)
         grid = grid_for(runner.instance.shape)
         self._prefill = GridSampler(grid.chunks, grid.pasts, Near((8, 32, 128), 256), policy.grids)
         self._decode = GridSampler(grid.batches, grid.contexts, Near((1, 8), 1024), policy.grids)
@@ -138,8 +138,8 @@ class Measurement:
 
     def _time(self, one: _Sample, waits: Callable[[], bool]) -> float | None:
         if one.broken_off >= self._policy.most_broken_off:
-            return time_run(self._runner, one.rows, self._policy.kv_bytes)
-        return time_unless(self._runner, one.rows, waits, self._policy.kv_bytes)
+            return self._stopwatch.seconds(one.rows)
+        return self._stopwatch.seconds_unless(one.rows, waits)
 
     def _known(self, one: _Sample) -> bool:
         policy = self._policy

@@ -14,7 +14,7 @@ from llmhostd.compute.estimator import Estimator
 from llmhostd.compute.profile_grid import GridPolicy
 from llmhostd.domain.words import Word
 from llmhostd.engines.runner import Runner
-from llmhostd.worker.timing import time_run
+from llmhostd.worker.timing import Stopwatch
 
 REPEATS = 5
 ENOUGH_S = 0.5
@@ -93,17 +93,18 @@ def verify(
     runner: Runner, estimator: Estimator, loads: Sequence[RandomLoad], watch: Callable[[], None]
 ) -> list[Deviation]:
     """Run every load, then all of them once more, and compare. `watch` is called after each. Raises EngineError."""
-    once, twice = ([_median_s(runner, load, watch) for load in loads] for _ in range(2))
+    stopwatch = Stopwatch(runner)
+    once, twice = ([_median_s(stopwatch, load, watch) for load in loads] for _ in range(2))
     return [
         Deviation(load=load, predicted_s=predict(estimator, load), measured_s=measured_s, again_s=again_s)
         for load, measured_s, again_s in zip(loads, once, twice, strict=True)
     ]
 
 
-def _median_s(runner: Runner, load: RandomLoad, watch: Callable[[], None]) -> float:
+def _median_s(stopwatch: Stopwatch, load: RandomLoad, watch: Callable[[], None]) -> float:
     seconds: list[float] = []
     while len(seconds) < REPEATS and sum(seconds) < ENOUGH_S:
-        seconds.append(time_run(runner, load.rows))
+        seconds.append(stopwatch.seconds(load.rows))
     watch()
     return median_low(seconds)
 

@@ -1,5 +1,6 @@
 """Predictions are held against what a real engine takes; loads are what they say."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from llmhostd.engines.interface import Floats, Iteration, LoadOptions
 from llmhostd.engines.runner import Runner
 from llmhostd.loader.safetensors import describe
 from llmhostd.worker.alone import load_alone, measure_alone
-from llmhostd.worker.timing import time_run
+from llmhostd.worker.timing import Stopwatch
 from llmhostd.worker.verify import Deviation, Kind, mean_deviation, predict, random_loads, verify
 
 
@@ -70,11 +71,40 @@ def test_a_chunk_is_timed_behind_another_count_and_a_decode_behind_the_same(tiny
         return run(iteration)
 
     instance.run = counted  # type: ignore[method-assign]
+    stopwatch = Stopwatch(runner)
     for _ in range(2):
-        assert time_run(runner, [(3, 40)]) > 0.0
+        assert stopwatch.seconds([(3, 40)]) > 0.0
     for _ in range(2):
-        assert time_run(runner, [(30, 1)] * 5) > 0.0
+        assert stopwatch.seconds([(30, 1)] * 5) > 0.0
     assert counts == [1, 40, 1, 40, 5, 5]
+    instance.unload()
+
+
+def test_kv_that_imagined_requests_fill_is_written_once_and_again_in_a_pool_that_was_resized(
+    tiny_models_dir: Path,
+) -> None:
+    """What was just written lies in a cache, as no KV does that is served."""
+    instance = open_engine(node_layout().nodes[0]).load(
+        tiny_models_dir / "tiny-llama", LoadOptions(compute=ComputePrecision.F32, kv=KvPrecision.U8, threads=1)
+    )
+    runner = Runner(instance)
+    runner.resize(8)
+    written: list[int] = []
+    resize_kv = instance.resize_kv
+
+    def counted(blocks: int, moves: Sequence[tuple[int, int]]) -> None:
+        written.append(len(moves))
+        resize_kv(blocks, moves)
+
+    instance.resize_kv = counted  # type: ignore[method-assign]
+    stopwatch = Stopwatch(runner)
+    block_tokens = instance.block_tokens
+    for tokens in (2 * block_tokens, 2 * block_tokens, 3 * block_tokens):
+        stopwatch.seconds([(0, tokens)])
+    assert written == [2, 1]
+    runner.resize(9)
+    stopwatch.seconds([(0, block_tokens)])
+    assert written == [2, 1, 0, 1]
     instance.unload()
 
 
