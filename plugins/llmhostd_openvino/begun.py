@@ -9,25 +9,25 @@ import numpy as np
 import openvino as ov
 
 from llmhostd.engines.interface import Iteration
+from llmhostd_openvino.instance_slots import InstanceSlots
 from llmhostd_openvino.padding import pad
 from llmhostd_openvino.part import Part
-from llmhostd_openvino.slot_rows import SlotRows, arranged
+from llmhostd_openvino.slot_rows import SlotRows
 
 
 class Begun:
     """One iteration, and what was computed of it so far. The caches must not change under it."""
 
-    def __init__(self, iteration: Iteration, parts: Sequence[Part]) -> None:
+    def __init__(self, iteration: Iteration, parts: Sequence[Part], slots: InstanceSlots | None) -> None:
         """Begin with the first of the parts. Raises EngineError for an adapter slot that holds nothing."""
         self._iteration = iteration
-        factors, scratch_block = parts[0].factors, parts[0].arena.scratch_block
+        scratch_block = parts[0].arena.scratch_block
         self._slot_rows: SlotRows | None = None
-        if factors is None:
+        if slots is None:
             self._padded = pad(iteration, scratch_block)
         else:
-            factors.check(iteration)
             whole = parts[0].modules.embedding and parts[-1].modules.head
-            self._padded, self._slot_rows = arranged(iteration, factors.slots.slots, scratch_block, any_order=whole)
+            self._padded, self._slot_rows = slots.arranged(iteration, scratch_block, any_order=whole)
         self._done = 0
         self._output: ov.Tensor | None = None
 

@@ -18,6 +18,7 @@ from llmhostd.loader.safetensors import Checkpoint
 from llmhostd_openvino.begun import Begun
 from llmhostd_openvino.compiler import Spent
 from llmhostd_openvino.footprint import Footprint
+from llmhostd_openvino.instance_slots import InstanceSlots
 from llmhostd_openvino.packer import Packer
 from llmhostd_openvino.padding import SMALL_COUNTS, TOKEN_STEP
 from llmhostd_openvino.paged_attention import BLOCK_TOKENS
@@ -48,7 +49,9 @@ class OpenVinoInstance:
         self.filling = any(not part.there for part in parts)
         self.stages = _stages(checkpoint, spent)
         self.settled = False
-        self.adapter_slots: AdapterSlots | None = parts[0].factors.slots if parts[0].factors else None
+        factors = [part.factors for part in parts if part.factors is not None]
+        self._adapters = InstanceSlots(factors) if factors else None
+        self.adapter_slots: AdapterSlots | None = self._adapters.slots if self._adapters else None
         self.kv_bytes_per_block = sum(part.kv_bytes_per_block for part in parts)
         self.kv_blocks = 0
         self._parts = tuple(parts)
@@ -115,7 +118,7 @@ class OpenVinoInstance:
         """What was computed of the very same iteration, or else a beginning."""
         if self._begun is not None and self._begun.is_of(iteration):
             return self._begun
-        return Begun(iteration, self._parts)
+        return Begun(iteration, self._parts, self._adapters)
 
     def _settle(self) -> None:
         """Let the next iteration pack one more part; once the last has run packed, the file's pages may go."""
@@ -133,12 +136,10 @@ class OpenVinoInstance:
 
     def set_adapter(self, slot: int, weights: AdapterWeights | None) -> None:
         """See `AdaptableInstance.set_adapter`."""
-        if self.adapter_slots is None:
+        if self._adapters is None:
             raise EngineError("this instance was loaded without room for adapters")
         self._begun = None
-        for part in self._parts:
-            if part.factors is not None:
-                part.factors.put(slot, weights)
+        self._adapters.put(slot, weights)
 
     def resize_kv(self, kv_blocks: int, moves: Sequence[tuple[int, int]] = ()) -> None:
         """See `EngineInstance.resize_kv`. All sources of `moves` are read before any target is written."""
@@ -165,8 +166,7 @@ class OpenVinoInstance:
         """See `EngineInstance.held_bytes`; nothing once it is unloaded."""
         if self._checkpoint is None:
             return 0
-        factors = sum(part.factors.held_bytes for part in self._parts if part.factors)
-        return self._footprint.held_bytes() + factors
+        return self._footprint.held_bytes() + (self._adapters.held_bytes if self._adapters else 0)
 
     def unload(self) -> None:
         """See `EngineInstance.unload`."""
@@ -175,7 +175,7 @@ class OpenVinoInstance:
         for part in self._parts:
             part.release()
         self.kv_blocks = 0
-        self._parts, self._begun = (), None
+        self._parts, self._begun, self._adapters = (), None, None
         self._checkpoint = None
         _libc.malloc_trim(0)
 

@@ -1,8 +1,9 @@
 """Where do the factors of the adapters in use lie, and how does one get there?
 
 One array per factor input of the graph; a slot is some rows of each. The engine reads them where they are, so that an
-adapter is in use as soon as it is written, and is pointed at the slots that an iteration uses. What no adapter fills is
-0. Scales are multiplied into B. All lie in one mapping, on huge pages where the kernel has them: each token reads them.
+adapter is in use as soon as it is written, and is pointed at the places of those that an iteration uses. What no
+adapter fills is 0. Scales are multiplied into B. All lie in one mapping, on huge pages where the kernel has them: each
+token reads them.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ import openvino as ov
 from llmhostd.checkpoints.tensors import linear_shapes
 from llmhostd.domain.errors import EngineError
 from llmhostd.domain.model import AdapterSlots, Architecture, ComputePrecision
-from llmhostd.engines.interface import Iteration, ModuleRange
+from llmhostd.engines.interface import Int32s, Iteration, ModuleRange
 from llmhostd.loader.adapter import AdapterWeights, Factor
 from llmhostd.loader.safetensors_writer import to_bf16
 from llmhostd_openvino.low_rank import FACTOR_SLOTS, a_name, b_name, factor_shapes, groups
@@ -43,6 +44,8 @@ class SlotFactors:
         stored = np.dtype(np.float32 if compute is ComputePrecision.F32 else np.uint16)
         self._arrays = _zeros(factor_shapes(slots, a, modules), stored)
         self._tensors: dict[SlotView, Mapping[str, ov.Tensor]] = {}
+        self._place_of = np.arange(slots.slots, dtype=np.int32)
+        """By slot; slots change places."""
         self._filled = np.zeros(slots.slots, bool)
         self._touched = np.zeros(slots.slots, bool)
         """Slots that may hold other than 0: fresh arrays take no memory until they are written."""
@@ -79,6 +82,20 @@ class SlotFactors:
         used = adapters[adapters != -1]
         if used.size and not (used.min() >= 0 and used.max() < self.slots.slots and self._filled[used].all()):
             raise EngineError(f"an iteration names adapter slots {used.tolist()}; not all of them hold an adapter")
+
+    def places(self, slots: Int32s) -> Int32s:
+        """Say where slots lie; -1 stays -1."""
+        return np.where(slots == -1, np.int32(-1), self._place_of[slots])
+
+    def exchange(self, place: int, other: int) -> None:
+        """Let what lies in two places change them. Nobody may read or write either meanwhile."""
+        for one in self._arrays.values():
+            here, there = self._at(one, place), self._at(one, other)
+            kept = here.copy()
+            here[:] = there
+            there[:] = kept
+        here_slot, there_slot = (int(np.flatnonzero(self._place_of == each)[0]) for each in (place, other))
+        self._place_of[[here_slot, there_slot]] = other, place
 
     def put(self, slot: int, weights: AdapterWeights | None) -> None:
         """See `AdaptableInstance.set_adapter`."""
@@ -133,8 +150,11 @@ class SlotFactors:
 
     def _of_slot(self, name: str, slot: int) -> Values:
         """View a slot's A `[len(group) * rank, inputs]`, or its B, transposed: `[rank, outputs]`."""
-        each = len(self._arrays[name]) // self.slots.slots
-        return self._arrays[name][slot * each : (slot + 1) * each]
+        return self._at(self._arrays[name], self._place_of[slot])
+
+    def _at(self, array: Values, place: int) -> Values:
+        each = len(array) // self.slots.slots
+        return array[place * each : (place + 1) * each]
 
 
 def _zeros(shapes: Mapping[str, tuple[int, int]], stored: np.dtype[Any]) -> dict[str, Values]:

@@ -35,12 +35,13 @@ class SlotRows(NamedTuple):
 def arranged(iteration: Iteration, slots: int, scratch_block: int, *, any_order: bool) -> tuple[Iteration, SlotRows]:
     """Pad an iteration, and bring its requests into order if that helps. Results of what was asked for come first.
 
-    `any_order`: whether tokens come in and only sampled rows go out; rows of hidden states stay where they are.
+    Its adapters are named by the places of their slots. `any_order`: whether tokens come in and only sampled rows go
+    out; rows of hidden states stay where they are.
     """
-    used = [slot for slot in _adapters(iteration).tolist() if slot != -1]
+    used = _used(iteration)
     first, end = min(used, default=0), max(used, default=0) + 1
     rows = padded_count(len(iteration.positions))
-    if any_order and _one_each(iteration, used) and end - first <= rows <= slots:
+    if end - first <= rows and _may_be_apart(iteration, used, slots, any_order=any_order):
         first = min(first, slots - rows)
         ordered = _in_place(iteration, first, rows, scratch_block)
         return pad(ordered, scratch_block), SlotRows(
@@ -53,9 +54,21 @@ def arranged(iteration: Iteration, slots: int, scratch_block: int, *, any_order:
     return padded, SlotRows(SlotView(first, first + count, apart=False), row_slots[None])
 
 
-def _one_each(it: Iteration, used: list[int]) -> bool:
-    """Whether all requests have one token, and no two the same adapter."""
-    return len(it.past_lens) == len(it.positions) and 1 < len(used) == len(set(used))
+def slots_needed(iteration: Iteration, slots: int, *, any_order: bool) -> int:
+    """How many slots an iteration looks at if those that it uses lie side by side."""
+    used = _used(iteration)
+    apart = _may_be_apart(iteration, used, slots, any_order=any_order)
+    return padded_count(len(iteration.positions)) if apart else len(set(used))
+
+
+def _used(it: Iteration) -> list[int]:
+    return [slot for slot in _adapters(it).tolist() if slot != -1]
+
+
+def _may_be_apart(it: Iteration, used: list[int], slots: int, *, any_order: bool) -> bool:
+    """Whether all requests have one token, no two the same adapter, and there are slots for all rows."""
+    one_each = len(it.past_lens) == len(it.positions) and 1 < len(used) == len(set(used))
+    return any_order and one_each and padded_count(len(it.positions)) <= slots
 
 
 def _in_place(it: Iteration, first: int, rows: int, scratch_block: int) -> Iteration:
