@@ -85,7 +85,7 @@ def plan_load(
     """
     tier = slowest(lies)
     extra_s = _pack_s(shape, key, rates, known, tier)
-    load = _load(shape, key, lies, rates, known, beside=beside, fresh=fresh)
+    load = _load(shape, key, lies, rates, known, tier, beside=beside, fresh=fresh)
     return LoadPlan(queue_s, *load, max(extra_s, 0.0), tier, rates.hops_s(key, tier, beside=beside), max(-extra_s, 0.0))
 
 
@@ -95,12 +95,13 @@ def _load(
     lies: TierBytes,
     rates: StartRates,
     known: Profile | None,
+    tier: StorageTier,
     *,
     beside: bool,
     fresh: bool,
 ) -> tuple[float, float]:
     """Seconds for reading, and for building as far as that does not overlap."""
-    rest_s = rates.rest_s(key, slowest(lies), beside=beside, fresh=fresh)
+    rest_s = rates.rest_s(key, tier, beside=beside, fresh=fresh)
     fetch_s = rates.read_s(TierBytes(remote_bytes=lies.remote_bytes), beside=beside)
     if rest_s is None and known is not None and known.measured:
         return fetch_s, known.load_s

@@ -13,7 +13,7 @@ from statistics import median
 
 from llmhostd.domain.ids import ShapeKey
 from llmhostd.domain.model import ModelShape
-from llmhostd.domain.start import StartSeen, StorageTier, TierBytes
+from llmhostd.domain.start import TIERS, StartSeen, StorageTier, TierBytes
 
 _PASSES = {
     StorageTier.MEMORY: (StorageTier.MEMORY,),
@@ -110,18 +110,18 @@ class StartRates:
         """
         seen = {
             each: self._tiers.median((each, key, beside), (each, key, not beside), (each, beside), (each, not beside))
-            for each in StorageTier
+            for each in TIERS
         }
         limits = [pace for each in _PASSES[tier] if (pace := seen[each]) is not None]
         own = seen[tier]
         if own is None:
-            passing = [pace for each in StorageTier if tier in _PASSES[each] and (pace := seen[each]) is not None]
+            passing = [pace for each in TIERS if tier in _PASSES[each] and (pace := seen[each]) is not None]
             own = max([self._unseen_bytes_per_s(tier), *passing])
         return min([own, *limits])
 
     def read_s(self, lies: TierBytes, key: ShapeKey | None = None, *, beside: bool = False) -> float:
         """How long it takes to bring weights (of a shape) in that lie so."""
-        return sum(lies.of(tier) / self.bytes_per_s(tier, key, beside=beside) for tier in StorageTier if lies.of(tier))
+        return sum(lies.of(tier) / self.bytes_per_s(tier, key, beside=beside) for tier in TIERS if lies.of(tier))
 
     def rest_s(self, key: ShapeKey, tier: StorageTier, *, beside: bool = False, fresh: bool = False) -> float | None:
         """How long loads of a shape go on after their last byte came in from a tier; None: none was seen.
@@ -129,7 +129,7 @@ class StartRates:
         Those from another tier tell nearly the same, where there was none from this one. `fresh`: the first of its
         shape in its worker, which compiles what the others find compiled.
         """
-        places = [(each, near) for near in (beside, not beside) for each in (tier, *StorageTier)]
+        places = [(each, near) for near in (beside, not beside) for each in (tier, *TIERS)]
         alike = [(key, each, near, fresh) for each, near in places]
         others = [(key, each, near, not fresh) for each, near in places]
         return self._rests.median(*alike, (key, _COMPILED), *others)
@@ -139,9 +139,7 @@ class StartRates:
 
         Negative: a part of them is done while weights still come from the tier.
         """
-        return self._packs.median(
-            *((key, each, near) for near in (beside, not beside) for each in (tier, *StorageTier))
-        )
+        return self._packs.median(*((key, each, near) for near in (beside, not beside) for each in (tier, *TIERS)))
 
     def hops_s(self, key: ShapeKey, tier: StorageTier, *, beside: bool = False) -> float:
         """What a start takes beside its stages: messages, and one thread's wait for another.
@@ -189,7 +187,7 @@ class StartRates:
 def slowest(lies: TierBytes) -> StorageTier:
     """The slowest tier that a considerable part of some weights comes from; host memory if nothing is known."""
     least_bytes = max(_SLOW_SHARE * lies.total_bytes, 1)
-    slow = [tier for tier in StorageTier if lies.of(tier) >= least_bytes]
+    slow = [tier for tier in TIERS if lies.of(tier) >= least_bytes]
     return slow[-1] if slow else StorageTier.MEMORY
 
 

@@ -16,6 +16,10 @@ class StorageTier(StrEnum):
     REMOTE = "remote"
 
 
+TIERS = tuple(StorageTier)
+"""All of them; starts are foretold too often to ask the enumeration for its members."""
+
+
 class TierBytes(Word):
     """How the bytes of a checkpoint are spread over tiers; each counts once, where it is nearest."""
 
@@ -30,11 +34,9 @@ class TierBytes(Word):
 
     def of(self, tier: StorageTier) -> int:
         """Those of one tier."""
-        return {
-            StorageTier.MEMORY: self.memory_bytes,
-            StorageTier.DISK: self.disk_bytes,
-            StorageTier.REMOTE: self.remote_bytes,
-        }[tier]
+        if tier is StorageTier.MEMORY:
+            return self.memory_bytes
+        return self.disk_bytes if tier is StorageTier.DISK else self.remote_bytes
 
 
 class StartSeen(Word):

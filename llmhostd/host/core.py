@@ -55,7 +55,7 @@ class HostMind:
         self.residency = Residency(self.fleet, self.budget, self.starts, p.residency, p.keep_alive)
         offers = Offers(self.fleet, self.budget, self.residency, p.routing, p.packing, p.shadow, p.scheduling)
         self.consolidator = Consolidator(self.fleet, offers, self.residency, p.packing, p.preemption)
-        self.routing = Routing(self.fleet, self.budget, self.residency, offers, self.consolidator)
+        self.routing = Routing(self.fleet, self.budget, offers, self.consolidator)
         self.placement = Placement(self.fleet, self.residency)
         self.migrating = Migrating(self.fleet, self.budget, offers, self.placement, self.residency, p.migration)
         self.moves = Moves(self.fleet, self.routing, self.placement, self.migrating)

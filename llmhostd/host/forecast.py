@@ -23,13 +23,13 @@ class Forecast:
         self._budget = budget
         self._pessimism = shadow.pessimism
 
-    def fits_at_s(self, instance: Instance, newcomer: RequestLoad, now: float) -> float | None:
+    def fits_at_s(self, instance: Instance, newcomer: RequestLoad, short_bytes: int, now: float) -> float | None:
         """Say when an instance, or one that would be new, has the memory for a newcomer; None: not by itself.
 
-        Others give way as soon as nobody is served there; its own pool has room again as its requests end.
+        `short_bytes`: what its node lacks for that now (`Budget.shortage_bytes`). Others give way as soon as nobody is
+        served there; its own pool has room again as its requests end.
         """
         node = self._fleet.node_of(instance)
-        short_bytes = self._budget.shortage_bytes(instance, newcomer)
         own_bytes = sum(self._budget.least_bytes(instance, (newcomer,)))
         left = {one.id: one.batch for one in self._fleet.instances_on(node)}
         ended: dict[RequestId, None] = {}

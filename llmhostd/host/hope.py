@@ -84,7 +84,7 @@ class Hopes:
             at_s = None if node.up or node.draining else self.back_at_s(node, now)
             if at_s is None or at_s - now > self._policy.most_restart_s or not computes(node.spec, model.spec):
                 continue
-            if self._budget.never_fits(self._residency.draft(model, node, now), request):
+            if self._budget.never_fits(self._fleet.draft(model, node, now), request):
                 continue
             until_s = at_s + request.shape.slo.ttft_s
             because = f"{node.spec.id} is expected back in {at_s - now:.1f} s"
@@ -101,16 +101,18 @@ class Hopes:
                 continue
             if self._budget.never_fits(instance, request):
                 continue
-            at_s = self._forecast.fits_at_s(instance, request, now)
+            at_s = self._forecast.fits_at_s(instance, request, short_bytes, now)
             if at_s is None:
                 continue
+            if instance.id not in self._fleet.instances:
+                self._residency.expect(instance, now)
             # The load that comes after is excused like any; what others do until they are gone is not.
             until_s = request.shape.arrived_s + request.shape.slo.ttft_s - alone_s(instance.load, request)
             because = f"{short_bytes / 2**20:.0f} MiB that it lacks on {node.spec.id} come free in {at_s - now:.1f} s"
             yield Hope(node.spec.id, at_s, until_s, excused=False, because=because)
 
     def _instance(self, model: ModelRecord, node: NodeRecord, now: float) -> Instance:
-        """Where on a node a request of a model would go."""
+        """Where on a node a request of a model would go; when it could start there is not foretold."""
         mine = (one for one in self._fleet.instances_of(model.spec.name) if one.node_id == node.spec.id)
         here = (one for one in mine if one.state in NEARNESS and may_serve(one.shape, model.spec) and not one.closed)
-        return next(here, None) or self._residency.draft(model, node, now)
+        return next(here, None) or self._fleet.draft(model, node, now)

@@ -50,7 +50,7 @@ class Residency:
     def draft(self, model: ModelRecord, node: NodeRecord, now: float) -> Instance:
         """Make a new instance to ask what if about, with the time at which it could run its first iteration."""
         instance = self._fleet.draft(model, node, now)
-        self._expect(instance, now)
+        self.expect(instance, now)
         return instance
 
     def ready_at_s(self, instance: Instance, newcomer: RequestLoad, now: float) -> float:
@@ -140,7 +140,7 @@ class Residency:
         instance.move(ModelState.LOADING)
         instance.resting = True
         instance.packs = False
-        self._expect(instance, now)
+        self.expect(instance, now)
         self._starts.follow(self._fleet.node_of(instance), now)
         self._budget.refresh(instance)
         return [RestInstance(node_id=instance.node_id, instance_id=instance.id, because=because)]
@@ -265,7 +265,7 @@ class Residency:
             if request.shape.grace_s and not self._fleet.requests[request.shape.id].submitted:
                 request.shape = replace(request.shape, grace_s=ready_s - request.shape.arrived_s)
 
-    def _expect(self, instance: Instance, now: float) -> None:
+    def expect(self, instance: Instance, now: float) -> None:
         """Foretell when an instance that must be loaded (again) can run, after those that load already."""
         self._starts.order(instance, now)
         if self._fleet.profile_of(instance) is None:

@@ -16,7 +16,6 @@ from llmhostd.host.families import computes
 from llmhostd.host.fleet import Fleet, ModelRecord, NodeRecord
 from llmhostd.host.instance import Instance
 from llmhostd.host.offers import Offer, Offers
-from llmhostd.host.residency import Residency
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +69,9 @@ class _Search:
 class Routing:
     """Looks for instances; changes nothing."""
 
-    def __init__(
-        self, fleet: Fleet, budget: Budget, residency: Residency, offers: Offers, consolidator: Consolidator
-    ) -> None:
+    def __init__(self, fleet: Fleet, budget: Budget, offers: Offers, consolidator: Consolidator) -> None:
         self._fleet = fleet
         self._budget = budget
-        self._residency = residency
         self._offers = offers
         self._consolidator = consolidator
 
@@ -127,7 +123,7 @@ class Routing:
     ) -> NodeRecord | None:
         """Find the node that lacks the least memory for a request; None: it fits nowhere, even if all were empty."""
         large = [node for node in nodes if not self.never_fits(model, request, now, [node])]
-        drafts = (self._residency.draft(model, node, now) for node in large)
+        drafts = (self._fleet.draft(model, node, now) for node in large)
         lacking = [self._budget.shortage_bytes(draft, request) for draft in drafts]
         return large[lacking.index(min(lacking))] if large else None
 
@@ -136,5 +132,5 @@ class Routing:
     ) -> bool:
         """Whether every node, up or not, or each of some nodes, is too small for a request even if it were empty."""
         looked_at = self._fleet.nodes.values() if nodes is None else nodes
-        drafts = (self._residency.draft(model, node, now) for node in looked_at if computes(node.spec, model.spec))
+        drafts = (self._fleet.draft(model, node, now) for node in looked_at if computes(node.spec, model.spec))
         return all(self._budget.never_fits(draft, request) for draft in drafts)
