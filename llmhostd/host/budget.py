@@ -6,7 +6,7 @@ early up to the watermark and lazily down. Here a pool is promised what eq. 2 de
 where the node is short, the bare demand (§VII-D). What the node reports it has counts in any case.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
@@ -73,7 +73,7 @@ class Budget:
         return int(instance.shape.weight_bytes * self._policy.unmeasured_overhead) + instance.shape.adapter_bytes
 
     def least_bytes(
-        self, instance: Instance, extra: Iterable[RequestLoad] = (), without: Container[RequestId] = ()
+        self, instance: Instance, extra: Iterable[RequestLoad] = (), without: Collection[RequestId] = ()
     ) -> tuple[int, int]:
         """Weights and KV that it cannot do without once all that was ordered and assigned (and `extra`) is done.
 
@@ -81,8 +81,9 @@ class Budget:
         """
         if instance.state is ModelState.UNLOADING:
             return 0, 0
-        here = (one for key, one in instance.load.requests.items() if key not in without)
-        requests = [*here, *instance.arriving.values(), *extra]
+        here = instance.load.requests
+        staying = [one for key, one in here.items() if key not in without] if without else here.values()
+        requests = [*staying, *instance.arriving.values(), *extra]
         kv_bytes = self._kv_bytes(instance, requests) if requests else 0
         runs = bool(requests) or self._will_run(instance)
         if instance.resting:
@@ -106,9 +107,8 @@ class Budget:
         for_people = any(one.latency_sensitive for _, newcomers in joining for one in newcomers)
         taking = [instance for instance, _ in joining]
         yielding = self._yielding(node, but=taking, for_people=for_people)
-        staying = [
-            one for one in self._fleet.instances_on(node) if not any(one is each for each in (*taking, *yielding))
-        ]
+        others = [*taking, *yielding]
+        staying = [one for one in self._fleet.instances_on(node) if not any(one is each for each in others)]
         spare_bytes = sum(self.kv_spare_bytes(one) for one in staying)
         if for_people:
             spare_bytes += sum(self.best_effort_bytes(one) for one in staying)

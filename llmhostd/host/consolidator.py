@@ -1,5 +1,6 @@
 """May an instance grow in the place of smaller neighbours, and which fragments are given back? (SLINFER §VIII.)"""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -162,7 +163,10 @@ class Consolidator:
     def reclaim(self, now: float) -> list[HostAction]:
         """Unload fragments that have been idle for a while (§VIII-B)."""
         actions: list[HostAction] = []
+        instances = Counter(one.model for one in self._fleet.instances.values())
         for model in self._fleet.models.values():
+            if instances[model.spec.served_by] < 2:
+                continue
             mine = self._offers.all_of(model)
             if len(mine) < 2:
                 continue
@@ -178,8 +182,8 @@ class Consolidator:
         """Those on the same node who are served and could be sent away."""
         node = self._fleet.node_of(instance)
         return [
-            Neighbour(one.id, one.batch, node.promised.of(one.id))
+            Neighbour(one.id, batch, node.promised.of(one.id))
             for one in self._fleet.instances_on(node)
-            if one is not instance and one.loaded and one.batch and not one.arriving
+            if one is not instance and one.loaded and not one.arriving and (batch := one.batch)
             if self._fleet.profile_of(one) is not None
         ]

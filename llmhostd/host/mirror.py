@@ -29,11 +29,12 @@ def advance(fleet: Fleet, event: IterationReported) -> list[LiveRequest]:
     _follow_slots(fleet, instance, event)
     _follow_staged(fleet, instance, event)
     finished: list[LiveRequest] = []
+    here = (event.node_id, instance.id)
     for row in event.rows:
         if row.finish is not None:
             fleet.left(event.node_id, row.request_id)
         request = fleet.requests.get(row.request_id)
-        if request is None or request.told != (event.node_id, instance.id):
+        if request is None or request.told != here:
             continue
         load = request.load
         if request.submitted:

@@ -90,8 +90,8 @@ class Device:
                 self.agenda.touch(one.id)
             if self.plan is not None and one.load.room is not None:
                 one.load.room = one.load.room.after(self.plan.adapters)
-            one.move(Trigger.RAN)
-            self.pools.memory.refresh(one)
+            if one.move(Trigger.RAN):
+                self.pools.memory.refresh(one)
         self.running = self.plan = None
         return True
 

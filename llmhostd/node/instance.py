@@ -133,16 +133,20 @@ class NodeInstance:
             return self.held_bytes
         return int(self.shape.weight_bytes * UNMEASURED_OVERHEAD) + self.shape.adapter_bytes
 
-    def move(self, trigger: Trigger) -> None:
-        """Go on in the table of states."""
-        before, packed_bytes = self.phase, self.resident_bytes
-        self.phase = moved(before, trigger)
-        if self.phase is Phase.RESIDENT and before is not Phase.RESIDENT:
+    def move(self, trigger: Trigger) -> bool:
+        """Go on in the table of states; whether that changed anything."""
+        phase = moved(self.phase, trigger)
+        if phase is self.phase:
+            return False
+        packed_bytes = self.resident_bytes
+        self.phase = phase
+        if self.phase is Phase.RESIDENT:
             self.load.first_run_s = 0.0
             self.held_bytes = max(self.held_bytes, packed_bytes)
         if self.phase is not Phase.FILLING:
             self.lacks_weights = False
         self.show_ready()
+        return True
 
     def show_ready(self) -> None:
         """Let whoever plans iterations see whether it may be given any."""
