@@ -57,6 +57,10 @@ class Windows:
         self._size = size
         self._values: dict[Hashable, deque[float]] = {}
 
+    def __bool__(self) -> bool:
+        """Whether anything was ever observed."""
+        return bool(self._values)
+
     def observe(self, key: Hashable, value: float) -> None:
         """Add an observation; the oldest goes when there are too many."""
         self._values.setdefault(key, deque(maxlen=self._size)).append(value)
@@ -129,6 +133,8 @@ class StartRates:
         Those from another tier tell nearly the same, where there was none from this one. `fresh`: the first of its
         shape in its worker, which compiles what the others find compiled.
         """
+        if not self._rests:
+            return None
         places = [(each, near) for near in (beside, not beside) for each in (tier, *TIERS)]
         alike = [(key, each, near, fresh) for each, near in places]
         others = [(key, each, near, not fresh) for each, near in places]
@@ -139,6 +145,8 @@ class StartRates:
 
         Negative: a part of them is done while weights still come from the tier.
         """
+        if not self._packs:
+            return None
         return self._packs.median(*((key, each, near) for near in (beside, not beside) for each in (tier, *TIERS)))
 
     def hops_s(self, key: ShapeKey, tier: StorageTier, *, beside: bool = False) -> float:
