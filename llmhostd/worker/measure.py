@@ -40,7 +40,8 @@ class MeasurePolicy:
     enough_s: float = 0.25
     """...or when they took longer than this together."""
     enough_first_s: float = 0.05
-    """The same of samples that somebody waits for, as they are enough to serve with: all are timed once more."""
+    """The same of samples that somebody waits for, as they are enough to serve with. What was run in such haste counts
+    only until it is timed again: the first run of another count of tokens is a slow one."""
     most_broken_off: int = 8
     """A sample whose run ended so often because somebody came is run to its end."""
     disturbed: float = 0.15
@@ -149,7 +150,9 @@ class Measurement:
         """Take the second fastest run of a sample; have it run again later, twice if both times are far apart."""
         seconds = (*one.earlier, sorted(one.runs)[min(1, len(one.runs) - 1)])
         one.learn(median(seconds))
-        if len(seconds) == 1 or (len(seconds) == 2 and not _agreed(seconds, self._policy.disturbed)):
+        if one.enough_s < self._policy.enough_s:
+            seconds = ()
+        if len(seconds) < 2 or (len(seconds) == 2 and not _agreed(seconds, self._policy.disturbed)):
             self._once_more.append(_Sample(one.rows, one.learn, lambda: self.complete, self._policy.enough_s, seconds))
 
     def _next(self) -> _Sample:
