@@ -208,7 +208,7 @@ class HostMind:
 
     def _profile_progressed(self, event: reports.ProfileProgressed, now: float) -> list[HostAction]:
         instance = self.fleet.instances.get(event.instance_id)
-        if instance is None:
+        if instance is None or instance.taught:
             return []
         instance.measuring = f"{event.done}/{event.total}"
         self.residency.sampled(instance, now)

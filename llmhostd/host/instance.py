@@ -91,6 +91,8 @@ class Instance:
     """Streams that run elsewhere and are to come here (`migration`): their KV is in its demand."""
     measuring: str = ""
     """`34/96` while its profile is measured, until the host has that."""
+    taught: bool = False
+    """Its node was told what another one measured, and measures it no more; what it said before may still come."""
 
     @property
     def loaded(self) -> bool:

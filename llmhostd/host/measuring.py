@@ -43,17 +43,20 @@ class Measuring:
 
     def hand_on(self, event: ProfileMeasured, *, news: bool) -> list[HostAction]:
         """Tell the other nodes of that hardware which have the shape what was measured: they need not do it too."""
-        if not event.profile.coarse and event.instance_id in self._fleet.instances:
-            self._fleet.instances[event.instance_id].measuring = ""
+        by = self._fleet.instances.get(event.instance_id)
+        if by is not None and not event.profile.coarse:
+            by.measuring = ""
         if not news:  # only how far one node is from it
             return []
+        if by is not None and by.taught and event.profile.coarse:
+            return []  # two who end a stage at once would stop each other: the first goes on
         key = (event.profile.shape_key, event.profile.hardware_key)
         others = [
             one for one in self._fleet.instances.values() if one.profile_key == key and one.id != event.instance_id
         ]
         told: dict[NodeId, Instance] = {}
         for one in others:
-            one.measuring = ""
+            one.measuring, one.taught = "", True
             if one.node_id != event.node_id:
                 told.setdefault(one.node_id, one)
         because = f"{event.node_id} has the same hardware and measured it"
@@ -76,7 +79,7 @@ class Measuring:
 
     def _order(self, instance: Instance, now: float, because: str) -> list[HostAction]:
         """Samples run in packed weights: it is promised what it holds then."""
-        instance.measuring = instance.measuring or "asked"
+        instance.measuring, instance.taught = instance.measuring or "asked", False
         order = MeasureProfile(node_id=instance.node_id, instance_id=instance.id, because=because)
         return [order, *self._residency.settle(instance, now, f"{instance.model} is to be measured")]
 
