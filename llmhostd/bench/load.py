@@ -18,7 +18,7 @@ from llmhostd.bench.schedule import (
     zipf_models,
 )
 from llmhostd.bench.trace import Fallbacks, read_trace
-from llmhostd.domain.errors import OperatorError
+from llmhostd.domain.errors import OperatorError, in_words
 
 DEFAULT_DURATION_S = 60.0
 PROMPT_LENGTHS = Lengths(first=140, last=140)
@@ -80,9 +80,7 @@ def write_requests(
         try:
             lines = [line for line in load.prompt_file.read_text(encoding="utf-8").splitlines() if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
-            raise OperatorError(
-                f"{load.prompt_file} cannot be read: {getattr(error, 'strerror', None) or error}"
-            ) from error
+            raise OperatorError(f"{load.prompt_file} cannot be read: {in_words(error)}") from error
         if not lines:
             raise OperatorError(f"{load.prompt_file} has no prompt in it")
         return [prepare(target, one, line) for one, line in zip(planned, cycle(lines), strict=False)]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from llmhostd.bench.schedule import PlannedRequest
-from llmhostd.domain.errors import OperatorError
+from llmhostd.domain.errors import OperatorError, in_words
 
 
 class Fallbacks:
@@ -44,7 +44,7 @@ def read_trace(
                 for number, row in enumerate(_rows(csv.DictReader(file), path), start=2)
             ]
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise OperatorError(f"trace {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise OperatorError(f"trace {path} cannot be read: {in_words(error)}") from error
     window = [one for one in planned if start_s <= one.due_s < start_s + duration_s]
     moved = (((one.due_s - start_s) / speed, one) for one in sorted(window, key=lambda one: one.due_s))
     return [

@@ -39,3 +39,8 @@ class InstanceLostError(EngineError):
 
 class ProcessLostError(LlmhostdError):
     """Native code in this process cannot be trusted any more: the process must end, and what it ran go elsewhere."""
+
+
+def in_words(error: Exception) -> str:
+    """What is wrong, without the number and the path that the system's errors are printed with."""
+    return getattr(error, "strerror", None) or str(error)

@@ -1,7 +1,7 @@
 """The device is free: what should it do now?
 
-First whoever waits, by least headroom; then what makes later requests fast (measuring, packing weights, giving memory
-back); then best-effort work. One thing at a time computes; pools may be resized beside it.
+First pools, which are resized beside what computes; then whoever waits, by least headroom; then what makes later
+requests fast (measuring, packing weights); then best-effort work. One thing at a time computes.
 """
 
 from collections.abc import Iterator, Mapping
