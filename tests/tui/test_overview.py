@@ -66,6 +66,18 @@ def test_requests_stand_by_headroom_and_best_effort_last(daemon: RecordedDaemon)
     watch(daemon, act)
 
 
+def test_a_stream_that_moves_says_where_it_goes(daemon: RecordedDaemon) -> None:
+    moving = next(one for one in daemon.answers["requests"] if one["id"] == "req-1198")
+    moving |= {"moving_to": "finch-85m@cpu0#2", "moves": 1}
+
+    async def act(pilot: Pilot[None]) -> None:
+        text = await until(pilot, lambda text: "req-1198" in text)
+        assert "→ cpu0 " in line_of(text, "req-1198")
+        assert "→" not in line_of(text, "req-1201")
+
+    watch(daemon, act)
+
+
 def test_headroom_bar_shrinks_to_nothing(daemon: RecordedDaemon) -> None:
     async def act(pilot: Pilot[None]) -> None:
         text = await until(pilot, lambda text: "req-1190" in text)

@@ -26,8 +26,10 @@ SCALE_WITHOUT_SLO_S = 2.0
 class RequestRow:
     """A request and the promise of its model; half a headroom bar is one TTFT SLO, and no headroom fills it."""
 
-    def __init__(self, request: RequestSnapshot, slo: Slo | None) -> None:
+    def __init__(self, request: RequestSnapshot, slo: Slo | None, goes_to: str = "") -> None:
+        """`goes_to`: the node on which its context is being computed ahead."""
         self.request = request
+        self.goes_to = goes_to
         self.scale_s = slo.ttft_s if slo and slo.ttft_s > 0 else SCALE_WITHOUT_SLO_S
 
 
@@ -73,6 +75,8 @@ def _model(row: RequestRow, width: int) -> Text:
 def _notes(row: RequestRow, width: int) -> Text:
     del width
     moves = row.request.moves
+    if row.goes_to:
+        return Text(f"→ {row.goes_to}", look.ACCENT)
     tier = "flex " if row.request.tier is Tier.BEST_EFFORT else ""
     return Text.assemble((tier, look.DIM), (f"{moves} move{'s' * (moves > 1)}" if moves else "", look.WARN))
 
@@ -99,9 +103,11 @@ class Requests(Table[RequestRow]):
 
     def show_picture(self, picture: Picture) -> None:
         """Draw the live requests."""
-        models = picture.snapshot.models if picture.snapshot else ()
-        slos = {model.name: model.slo for model in models}
-        self.show([RequestRow(request, slos.get(request.model)) for request in picture.requests()])
+        seen = picture.snapshot
+        slos = {model.name: model.slo for model in seen.models} if seen else {}
+        nodes = {one.id: one.node_id for one in seen.instances} if seen else {}
+        rows = [(one, nodes.get(one.moving_to, "") if one.moving_to else "") for one in picture.requests()]
+        self.show([RequestRow(one, slos.get(one.model), goes_to) for one, goes_to in rows])
 
     def key_of(self, thing: RequestRow) -> str:
         """Name a request."""
