@@ -7,10 +7,9 @@ from functools import partial
 
 import click
 import msgspec
-from rich.table import Table
 
 from llmhostd.cli.root import example
-from llmhostd.cli.terminal import console, plain_table
+from llmhostd.cli.terminal import PlainTable, console
 from llmhostd.evaluation.section_serving import ServingRow, compare_systems, serving_loads
 from llmhostd.evaluation.section_startup import StartRow, compare, loads
 from llmhostd.simulator.start_load import models_of
@@ -44,7 +43,7 @@ def evaluate_starts(seeds: int, burstiness: float, systems: bool, processes: int
     _show(rows, start_table(rows), "ratios: P99 start-up latency, pauses added, over serverlessllm's", as_json=as_json)
 
 
-def _show(rows: object, table: Table, what: str, *, as_json: bool) -> None:
+def _show(rows: object, table: PlainTable, what: str, *, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
         return
@@ -53,10 +52,10 @@ def _show(rows: object, table: Table, what: str, *, as_json: bool) -> None:
     out.print(f"[dim]{what}; in brackets the paper's[/]")
 
 
-def serving_table(rows: list[ServingRow]) -> Table:
+def serving_table(rows: list[ServingRow]) -> PlainTable:
     """One row per point of a figure."""
-    table = plain_table("FIGURE", "MODELS", "DATASET", "REQ/S", "GPUS", *(name.upper() for name in SYSTEMS), "IN TIME",
-                        "DOWNLOADS")  # fmt: skip
+    table = PlainTable("FIGURE", "MODELS", "DATASET", "REQ/S", "GPUS", *(name.upper() for name in SYSTEMS), "IN TIME",
+                       "DOWNLOADS", spare=("GPUS", "DOWNLOADS", "IN TIME"))  # fmt: skip
     for one in rows:
         load, paper = one.asked.load, one.published_s
         table.add_row(
@@ -69,10 +68,11 @@ def serving_table(rows: list[ServingRow]) -> Table:
     return table
 
 
-def start_table(rows: list[StartRow]) -> Table:
+def start_table(rows: list[StartRow]) -> PlainTable:
     """One row per load."""
-    table = plain_table("MODELS", "DATASET", "REQ/S", "P99", *(name.upper() for name in _OTHERS), "FROM DISK",
-                        "MIGRATIONS", "PREEMPTIONS", "ESTIMATES OFF BY")  # fmt: skip
+    table = PlainTable("MODELS", "DATASET", "REQ/S", "P99", *(name.upper() for name in _OTHERS), "FROM DISK",
+                       "MIGRATIONS", "PREEMPTIONS", "ESTIMATES OFF BY",
+                       spare=("ESTIMATES OFF BY", "PREEMPTIONS", "FROM DISK", "MIGRATIONS"))  # fmt: skip
     for one in rows:
         paper = dict(zip(_OTHERS, one.published, strict=True))
         disk = " / ".join(f"{one.from_disk[name]:.0%}" for name in (*_OTHERS, Scheduler.SERVERLESSLLM))

@@ -15,7 +15,7 @@ from llmhostd.cli.daemon_client import config_of, daemon_if_running, running_dae
 from llmhostd.cli.registry import check_servable, model_files, register, registered, remove
 from llmhostd.cli.remote_models import bring
 from llmhostd.cli.root import Place, example
-from llmhostd.cli.terminal import NO_MODELS, console, plain_table
+from llmhostd.cli.terminal import NO_MODELS, PlainTable, console
 from llmhostd.cli.verify import verify
 from llmhostd.daemon.registration import NAME, checked_name, examine
 from llmhostd.domain.errors import CallerError, LlmhostdError
@@ -185,7 +185,8 @@ def list_(place: Place) -> None:
     """List models, with their states if the daemon runs."""
     with daemon_if_running(place) as daemon:
         live = daemon.get("/api/v1/models", tuple[ModelSnapshot, ...]) if daemon else None
-    table = plain_table("MODEL", "FAMILY", "PARAMS", "WEIGHTS", "SIZE", "CONTEXT", "STATE")
+    table = PlainTable("MODEL", "FAMILY", "PARAMS", "WEIGHTS", "SIZE", "CONTEXT", "STATE",
+                       spare=("PARAMS", "FAMILY", "CONTEXT", "WEIGHTS"))  # fmt: skip
     for one in live or ():
         weights = f"on {one.base}" if one.base else one.weights
         table.add_row(one.name, one.family, _millions(one.parameters), weights, spell_bytes(one.weight_bytes),
@@ -195,7 +196,7 @@ def list_(place: Place) -> None:
         weights, size = (f"on {adapter.base}", adapter.bytes) if adapter else (shape.weights, shape.weight_bytes)
         table.add_row(known.name, a.family, _millions(known.parameters), weights, spell_bytes(size),
                       str(a.max_context_tokens), "no daemon")  # fmt: skip
-    console().print(table if table.row_count else NO_MODELS)
+    console().print(table if len(table) else NO_MODELS)
 
 
 @models.command(epilog=example("models rm qwen3-0.6b", "models rm qwen3-0.6b --keep-files"))

@@ -11,7 +11,6 @@ import click
 import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from llmhostd.bench.load import Load
@@ -20,7 +19,7 @@ from llmhostd.cli.daemon_client import config_of, daemon_if_running
 from llmhostd.cli.option_types import BurstOption, LengthsOption, refuse_given
 from llmhostd.cli.registry import existing_database, specs
 from llmhostd.cli.root import Place, example
-from llmhostd.cli.terminal import aside, console, plain_table
+from llmhostd.cli.terminal import PlainTable, aside, console
 from llmhostd.daemon.nodes import node_layout
 from llmhostd.domain.errors import CallerError, OperatorError
 from llmhostd.domain.hardware import NodeSpec
@@ -189,8 +188,9 @@ def show(out: Console, made: Plan, about: str) -> None:
     out.print(_variants(made))
 
 
-def _models(made: Plan) -> Table:
-    table = plain_table("MODEL", "REQUESTS", "SLO MET", "", "TTFT P50", "P99", "SLO", "COLD STARTS", "MISSED")
+def _models(made: Plan) -> PlainTable:
+    table = PlainTable("MODEL", "REQUESTS", "SLO MET", "", "TTFT P50", "P99", "SLO", "COLD STARTS", "MISSED",
+                       spare=("", "SLO", "COLD STARTS", "TTFT P50"))  # fmt: skip
     for one in made.as_it_is.answer.models:
         table.add_row(
             str(one.model), f"{one.requests:,}", words.percent(one.attainment), _bar(one.attainment),
@@ -200,8 +200,8 @@ def _models(made: Plan) -> Table:
     return table
 
 
-def _variants(made: Plan) -> Table:
-    table = plain_table("  BOX", "SLO MET", "", "TAKES UP TO", "BUYS")
+def _variants(made: Plan) -> PlainTable:
+    table = PlainTable("  BOX", "SLO MET", "", "TAKES UP TO", "BUYS", spare=("",))
     for one in made.outlooks:
         table.add_row(
             f"  {one.name}", words.percent(one.answer.attainment), _bar(one.answer.attainment), words.holds(one.limit),

@@ -10,7 +10,7 @@ from llmhostd.cli.daemon_client import DaemonClient, config_of, daemon_if_runnin
 from llmhostd.cli.profiling import measure_here, measure_there, verify_here
 from llmhostd.cli.registry import existing_database, registered, specs, unknown_model
 from llmhostd.cli.root import Place, example
-from llmhostd.cli.terminal import console, plain_table
+from llmhostd.cli.terminal import PlainTable, console
 from llmhostd.compute.estimator import ProfiledEstimator
 from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.model import ModelSpec
@@ -67,8 +67,8 @@ def _verify(place: Place, names: Sequence[str], loads: int, seed: int) -> None:
                 f"the daemon on {daemon.where} computes on the same cores: stop it, or both are measured wrong"
             )
     config = config_of(place)
-    table = plain_table("MODEL", "KIND", "LOADS", "MEAN RELATIVE ERROR", "P90", "MAX", "MEAN BIAS",
-                        "SAME LOAD AGAIN")  # fmt: skip
+    table = PlainTable("MODEL", "KIND", "LOADS", "MEAN RELATIVE ERROR", "P90", "MAX", "MEAN BIAS",
+                       "SAME LOAD AGAIN", spare=("LOADS", "MEAN BIAS", "MAX"))  # fmt: skip
     compared = []
     for spec, path in chosen(place, names):
         measured, deviations = verify_here(config, spec, path, loads, seed)
@@ -107,8 +107,8 @@ def _show(place: Place, daemon: DaemonClient | None) -> None:
     names: dict[str, list[str]] = {}
     for spec in specs(place).values():
         names.setdefault(spec.shape.key, []).append(spec.name)
-    table = plain_table("SHAPE", "MODELS", "HARDWARE", "PREFILL 512", "DECODE x1", "DECODE x16", "LOAD", "FIRST RUN",
-                        "PREDICTED BY")  # fmt: skip
+    table = PlainTable("SHAPE", "MODELS", "HARDWARE", "PREFILL 512", "DECODE x1", "DECODE x16", "LOAD", "FIRST RUN",
+                       "PREDICTED BY", spare=("HARDWARE", "SHAPE", "PREDICTED BY", "FIRST RUN", "LOAD"))  # fmt: skip
     for one in profiles:
         table.add_row(*_row(one, names.get(one.shape_key, [])))
     console().print(table)

@@ -6,12 +6,11 @@ import click
 import msgspec
 from llmhostd_tui.memory import Moment
 from llmhostd_tui.words import spell_bytes, spell_rate, spell_seconds, spell_share
-from rich.table import Table
 from rich.text import Text
 
 from llmhostd.cli.daemon_client import running_daemon
 from llmhostd.cli.root import Place, example
-from llmhostd.cli.terminal import bar, console, plain_table
+from llmhostd.cli.terminal import PlainTable, bar, console
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.request import Tier
 from llmhostd.domain.snapshot import InstanceSnapshot, ModelSnapshot, NodeSnapshot, RequestSnapshot
@@ -38,6 +37,9 @@ def ps(place: Place, as_json: bool) -> None:
         return
     out = console()
     out.print(node_table(nodes))
+    for node in nodes:
+        if node.profiling:
+            out.print(f"measuring on {node.id}: {node.profiling} samples")
     if instances:
         out.print(instance_table(instances))
     for model in models:
@@ -51,11 +53,11 @@ def ps(place: Place, as_json: bool) -> None:
         out.print("[dim]no request is running[/]")
 
 
-def node_table(nodes: Sequence[NodeSnapshot]) -> Table:
+def node_table(nodes: Sequence[NodeSnapshot]) -> PlainTable:
     """Memory and pace of every node."""
     memory_key = "MEMORY  [blue]weights[/] [green]kv used[/] [cyan]kv[/]"
-    table = plain_table("NODE", "", "KIND", memory_key, "USED", "HELD", "PROMISED", "BUDGET", "BUSY", "ITER/S", "TOK/S",
-                        "RESTARTS", "")  # fmt: skip
+    table = PlainTable("NODE", "", "KIND", memory_key, "USED", "HELD", "PROMISED", "BUDGET", "BUSY", "ITER/S", "TOK/S",
+                       "RESTARTS", spare=(memory_key, "KIND", "RESTARTS", "PROMISED", "HELD"))  # fmt: skip
     for one in nodes:
         spare = one.kv_bytes - one.kv_used_bytes
         memory = bar([(one.weights_bytes, "blue"), (one.kv_used_bytes, "green"), (spare, "cyan")], one.memory_bytes)
@@ -63,14 +65,14 @@ def node_table(nodes: Sequence[NodeSnapshot]) -> Table:
         table.add_row(
             one.id, _up(one), one.kind, memory, *map(spell_bytes, (now.used, now.held, now.promised, now.budget)),
             spell_share(one.busy), spell_rate(one.iterations_per_s), spell_rate(one.tokens_per_s), str(one.restarts),
-            f"profiling {one.profiling}" if one.profiling else "",
         )  # fmt: skip
     return table
 
 
-def instance_table(instances: Sequence[InstanceSnapshot]) -> Table:
+def instance_table(instances: Sequence[InstanceSnapshot]) -> PlainTable:
     """Every loaded model."""
-    table = plain_table("INSTANCE", "STATE", "WEIGHTS", "KV USED", "KV", "REQUESTS", "IDLE", "STARTED IN", "FORETOLD")
+    table = PlainTable("INSTANCE", "STATE", "WEIGHTS", "KV USED", "KV", "REQUESTS", "IDLE", "STARTED IN", "FORETOLD",
+                       spare=("KV USED", "IDLE", "KV", "WEIGHTS"))  # fmt: skip
     for one in instances:
         table.add_row(
             one.id, Text(_state(one), STATE_STYLES.get(one.state, "")), spell_bytes(one.held_bytes),
@@ -80,13 +82,15 @@ def instance_table(instances: Sequence[InstanceSnapshot]) -> Table:
     return table
 
 
-def request_table(requests: Sequence[RequestSnapshot]) -> Table:
+def request_table(requests: Sequence[RequestSnapshot]) -> PlainTable:
     """Every live request, least headroom first."""
-    table = plain_table("REQUEST", "MODEL", "PHASE", "PROMPT", "TOKENS OUT", "", "AGE", "HEADROOM", "MOVES")
+    table = PlainTable("REQUEST", "MODEL", "PHASE", "PROMPT", "TOKENS OUT", "", "AGE", "HEADROOM", "MOVES",
+                       spare=("", "PROMPT", "MOVES", "PHASE", "AGE"))  # fmt: skip
     for one in sorted(requests, key=lambda one: one.headroom_s):
         table.add_row(
-            one.id, one.model, one.phase, str(one.prompt_tokens), bar([(one.tokens_out, "green")], one.max_tokens),
-            f"{one.tokens_out}/{one.max_tokens}", spell_seconds(one.age_s), _headroom(one), str(one.moves or ""),
+            one.id, one.model, one.phase, str(one.prompt_tokens), f"{one.tokens_out}/{one.max_tokens}",
+            bar([(one.tokens_out, "green")], one.max_tokens), spell_seconds(one.age_s), _headroom(one),
+            str(one.moves or ""),
         )  # fmt: skip
     return table
 
@@ -96,9 +100,9 @@ def start_line(one: NodeSnapshot) -> str:
     if one.start_error is None:
         return ""
     return (
-        f"starts on {one.id}: foretold with a median error of {spell_share(one.start_error)} (the last ten); weights "
-        f"come from memory at {spell_bytes(int(one.memory_bytes_per_s))}/s, "
-        f"from the disk at {spell_bytes(int(one.disk_bytes_per_s))}/s"
+        f"starts on {one.id}: foretold with a median error of {spell_share(one.start_error)} (the last ten at most); "
+        f"reckoned with {spell_bytes(int(one.memory_bytes_per_s))}/s for weights from memory, "
+        f"{spell_bytes(int(one.disk_bytes_per_s))}/s from the disk"
     )
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from llmhostd.cli.daemon_client import state_dir_of
 from llmhostd.cli.root import Place, example
-from llmhostd.cli.terminal import aside, console, plain_table
+from llmhostd.cli.terminal import PlainTable, aside, console
 from llmhostd.config import load_config
 from llmhostd.domain.actions import HostAction
 from llmhostd.domain.errors import CallerError, OperatorError
@@ -76,7 +76,7 @@ def _chosen(starts: list[Start], number: int | None, journal: Journal) -> Start:
 
 
 def _list(journal: Journal, starts: list[Start]) -> None:
-    table = plain_table("start", "began", "version", "steps", "lasted", "whole")
+    table = PlainTable("start", "began", "version", "steps", "lasted", "whole")
     for start in starts:
         steps, lasted_s = journal.extent(start)
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start.at_unix_s))

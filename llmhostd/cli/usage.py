@@ -5,13 +5,13 @@ from urllib.parse import urlencode
 
 import click
 import msgspec
-from rich.table import Table
+from llmhostd_tui.words import spell_share
 from rich.text import Text
 
 from llmhostd.cli.daemon_client import daemon_if_running
 from llmhostd.cli.registry import existing_database
 from llmhostd.cli.root import Place, example
-from llmhostd.cli.terminal import bar, console, plain_table
+from llmhostd.cli.terminal import PlainTable, bar, console
 from llmhostd.domain.snapshot import UsageRow
 from llmhostd.state.usage import UsageTable
 
@@ -44,18 +44,16 @@ def _rows(place: Place, per: str, since: str) -> Sequence[UsageRow]:
     return UsageTable(db).rows(per_day=per == "day", since=since) if db else ()
 
 
-def usage_table(rows: Sequence[UsageRow], *, days: bool) -> Table:
+def usage_table(rows: Sequence[UsageRow], *, days: bool) -> PlainTable:
     """One row per counter."""
-    table = plain_table(*(["DAY"] if days else []), "MODEL", "REQUESTS", "REFUSED", "FAILED", "TOKENS IN", "CACHED",
-                        "TOKENS OUT", "")  # fmt: skip
-    for column in table.columns[1 + days : -1]:
-        column.justify = "right"
+    counts = ("REQUESTS", "REFUSED", "FAILED", "TOKENS IN", "CACHED", "TOKENS OUT")
+    table = PlainTable(*(["DAY"] if days else []), "MODEL", *counts, "", spare=("", "CACHED", "FAILED"), right=counts)
     most = max(row.output_tokens for row in rows)
     for row in rows:
         cached = row.cached_tokens / row.prompt_tokens if row.prompt_tokens else 0.0
         table.add_row(
             *([row.day] if days else []), row.model, f"{row.requests:,}", _count(row.refused, "yellow"),
-            _count(row.failed, "red"), f"{row.prompt_tokens:,}", f"{cached:.0%}", f"{row.output_tokens:,}",
+            _count(row.failed, "red"), f"{row.prompt_tokens:,}", spell_share(cached), f"{row.output_tokens:,}",
             bar([(row.output_tokens, "green")], most),
         )  # fmt: skip
     return table
