@@ -5,16 +5,19 @@ the way if that is wanted, with tokenizer, chat template and settings beside. Th
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from llmhostd.checkpoints.quantization import Quantization, quantization_config
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.model import WeightFormat
+from llmhostd.loader.checksum import checksum
+from llmhostd.loader.plain_file import content
 from llmhostd.loader.quantize import choose, copied, quantized
-from llmhostd.loader.safetensors import CONFIG_FILE, describe, read_json
+from llmhostd.loader.safetensors import CONFIG_FILE, read_json
 from llmhostd.loader.source import Progress, Source
 from llmhostd.loader.store_index import DATA_FILE, is_store, read_index
-from llmhostd.loader.store_writer import write_store
+from llmhostd.loader.store_writer import MOST_COMPANION_BYTES, companion_files, write_store
 from llmhostd.loader.verify import verify
 
 _COMPANIONS = (".json", ".jinja", ".txt", ".model")
@@ -41,7 +44,8 @@ def convert(
         planned = quantized(opened, quantization) if quantization else copied(opened)
 
         def companions(directory: Path) -> None:
-            _copy_companions(source, directory, quantization)
+            for name, bytes_ in _companions(source, quantization):
+                (directory / name).write_bytes(bytes_)
             opened.check_unchanged()
 
         write_store(
@@ -55,30 +59,29 @@ def convert(
 
 
 def is_copy_of(store: Path, source: Path, kind: WeightFormat | None = None, reading: Progress | None = None) -> bool:
-    """Whether `convert` would make what is there already. Reads the source; `reading` hears how far."""
-    if not is_store(store):
+    """Whether what `convert` would make is there already, whole. Reads both; `reading` hears how far.
+
+    Raises CheckpointError when the source is damaged, or cannot be quantised.
+    """
+    try:
+        verify(store, reading or (lambda *_: None))
+    except CheckpointError:
         return False
     with Source(source) as opened:
-        weights = kind or opened.description.weights
-        return describe(store).weights is weights and read_index(store).source == opened.files(reading)
+        quantization = choose(opened, kind) if kind else None
+        beside = {one.name: one.checksum for one in companion_files(store)}
+        wanted = {name: checksum(bytes_) for name, bytes_ in _companions(source, quantization)}
+        return beside == wanted and read_index(store).source == opened.files(reading)
 
 
-def _copy_companions(source: Path, directory: Path, quantization: Quantization | None) -> None:
+def _companions(source: Path, quantization: Quantization | None) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file that is to lie beside the weights. Raises CheckpointError."""
     config = read_json(source / CONFIG_FILE)
     if quantization:
         config |= {"quantization_config": quantization_config(quantization)}
-    (directory / CONFIG_FILE).write_text(json.dumps(config, indent=2))
+    yield CONFIG_FILE, json.dumps(config, indent=2).encode()
     for file in sorted(source.iterdir()):
-        about_weights = file.name.startswith((CONFIG_FILE, DATA_FILE)) or ".safetensors" in file.name
+        about_weights = file.name.startswith((".", CONFIG_FILE, DATA_FILE)) or ".safetensors" in file.name
         about_weights = about_weights or file.name.endswith(".index.json")
         if file.suffix in _COMPANIONS and not about_weights and file.is_file():
-            _copy(file, directory / file.name)
-
-
-def _copy(file: Path, destination: Path) -> None:
-    """Copy a small file; what cannot be read is the checkpoint's fault, what cannot be written is not."""
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{file}: cannot be read: {error.strerror}") from error
-    destination.write_bytes(content)
+            yield file.name, content(file, MOST_COMPANION_BYTES)

@@ -7,6 +7,7 @@ the files, so that tensors are views of the page cache (zero copy).
 import contextlib
 import json
 import mmap
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.model import Architecture, ComputePrecision, KvPrecision, ModelShape, WeightFormat
 from llmhostd.loader.header import StoredTensor, read_header
 from llmhostd.loader.mapped_reader import Arriving, MappedReader
+from llmhostd.loader.plain_file import content, opened
 from llmhostd.loader.store_index import ARRIVING_FILE, is_store, read_index, stored_tensors
 
 SINGLE_FILE = "model.safetensors"
@@ -170,11 +172,7 @@ def open_checkpoint(path: Path, arriving: Arriving | None = None) -> Checkpoint:
 def read_json(file: Path) -> dict[str, Any]:
     """Read a JSON object of bounded size. Raises CheckpointError naming the file."""
     try:
-        if file.stat().st_size > _MAX_JSON_BYTES:
-            raise CheckpointError(f"{file}: is larger than {_MAX_JSON_BYTES} bytes")
-        value = json.loads(file.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"{file}: cannot be read: {error.strerror}") from error
+        value = json.loads(content(file, _MAX_JSON_BYTES))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{file}: is not JSON: {error}") from error
     if not isinstance(value, dict):
@@ -195,7 +193,7 @@ def _with_generation_config(architecture: Architecture, path: Path) -> Architect
 def _stored_tensors(path: Path) -> dict[str, StoredTensor]:
     if is_store(path):
         return stored_tensors(path, read_index(path))
-    if (path / SINGLE_FILE).exists():
+    if os.path.lexists(path / SINGLE_FILE):
         return read_header(path / SINGLE_FILE)
     index = path / INDEX_FILE
     if not index.exists():
@@ -206,6 +204,9 @@ def _stored_tensors(path: Path) -> dict[str, StoredTensor]:
     if not isinstance(weight_map, dict):
         raise CheckpointError(f"{index}: `weight_map` is missing or not an object")
     shards = {tensor: _shard(index, name) for tensor, name in weight_map.items()}
+    for file in dict.fromkeys(shards.values()):
+        if not os.path.lexists(file):
+            raise CheckpointError(f"{file}: is missing, but {INDEX_FILE} names it: not all of the checkpoint is here")
     headers = {file: read_header(file) for file in dict.fromkeys(shards.values())}
     for tensor, file in shards.items():
         if tensor not in headers[file]:
@@ -259,11 +260,8 @@ def _joint(places: Sequence[StoredTensor | None]) -> StoredTensor | None:
 
 def map_file(file: Path) -> mmap.mmap:
     """Map a file read-only. Raises CheckpointError naming it."""
-    try:
-        with file.open("rb") as stream:
-            return mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
-    except OSError as error:
-        raise CheckpointError(f"{file}: cannot be mapped: {error.strerror}") from error
+    with opened(file) as stream:
+        return mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
 
 
 def _map_arriving(file: Path) -> mmap.mmap:

@@ -8,6 +8,7 @@ from llmhostd.checkpoints.layout import StoreIndex, check
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.words import Word
 from llmhostd.loader.header import StoredTensor
+from llmhostd.loader.plain_file import content
 
 DATA_FILE = "weights.llmhostd"
 INDEX_FILE = "weights.llmhostd.json"
@@ -51,8 +52,8 @@ def read_remote(path: Path) -> Remote | None:
 
 
 def is_store(path: Path) -> bool:
-    """Whether a checkpoint directory is in our own format."""
-    return (path / INDEX_FILE).exists()
+    """Whether a checkpoint directory is in our own format, or what is left of it."""
+    return any((path / one).exists() for one in (INDEX_FILE, DATA_FILE, REMOTE_FILE))
 
 
 def arrives(path: Path) -> bool:
@@ -80,11 +81,7 @@ def read_index(path: Path) -> StoreIndex:
 
 def _decoded(file: Path) -> StoreIndex:
     try:
-        if file.stat().st_size > MAX_INDEX_BYTES:
-            raise CheckpointError(f"{file}: is larger than {MAX_INDEX_BYTES} bytes")
-        return msgspec.json.decode(file.read_bytes(), type=StoreIndex)
-    except OSError as error:
-        raise CheckpointError(f"{file}: cannot be read: {error.strerror}") from error
+        return msgspec.json.decode(content(file, MAX_INDEX_BYTES), type=StoreIndex)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"{file}: is not an index of weights: {error}") from error
 

@@ -19,12 +19,15 @@ import xxhash
 from llmhostd.checkpoints.layout import CHUNK_BYTES, FORMAT, Block, SourceFile, StoreIndex, WantedTensor, lay_out
 from llmhostd.domain.errors import OperatorError
 from llmhostd.loader.checksum import checksum
+from llmhostd.loader.plain_file import content
 from llmhostd.loader.source import Progress
 from llmhostd.loader.store_directory import making
 from llmhostd.loader.store_index import DATA_FILE, INDEX_FILE
 
 Values = Mapping[str, Callable[[], Iterator[npt.NDArray[Any]]]]
 """By tensor: yields C-contiguous pieces that concatenate to the whole, as they are stored."""
+MOST_COMPANION_BYTES = 256 << 20
+"""The largest file beside the weights."""
 _NOTE = "unfinished.json"
 
 
@@ -56,8 +59,9 @@ def _fill(
     """Write the data file, taking up what a killed process left; returns its index."""
     total = blocks[-1].end if blocks else 0
     done = _taken_up(partial, blocks, source)
-    for left in partial.iterdir() if not done else ():
-        left.unlink()  # of something else that was to have this name
+    for left in partial.iterdir():
+        if not done or left.name not in (DATA_FILE, _NOTE):
+            left.unlink()  # of something else that was to have this name, or as its source was before
     at = done[-1].end if done else 0
     _refuse_if_too_large(partial, total - at)
 
@@ -77,12 +81,12 @@ def _fill(
 
 
 def companion_files(store: Path) -> tuple[SourceFile, ...]:
-    """Sum up what lies in a store's directory beside the weights and what tells of them."""
+    """Sum up what lies in a store's directory beside the weights and what tells of them. Raises CheckpointError."""
     found = []
     for file in sorted(store.iterdir()):
         if file.is_file() and not file.name.startswith((DATA_FILE, ".")):
-            content = file.read_bytes()
-            found.append(SourceFile(name=file.name, size_bytes=len(content), checksum=checksum(content)))
+            bytes_ = content(file, MOST_COMPANION_BYTES)
+            found.append(SourceFile(name=file.name, size_bytes=len(bytes_), checksum=checksum(bytes_)))
     return tuple(found)
 
 

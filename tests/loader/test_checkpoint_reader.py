@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -105,7 +106,9 @@ def test_an_index_that_disagrees_with_its_shards(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"model-00001-of-00003\.safetensors: tensor `extra` is missing"):
         describe(path)
     index.write_text(json.dumps({"weight_map": {**weight_map, "lm_head.weight": "gone.safetensors"}}))
-    with pytest.raises(CheckpointError, match=r"gone\.safetensors: cannot be read"):
+    with pytest.raises(
+        CheckpointError, match=r"gone\.safetensors: is missing, but model\.safetensors\.index\.json names"
+    ):
         describe(path)
     index.write_text(json.dumps({"weights": {}}))
     with pytest.raises(CheckpointError, match="`weight_map` is missing"):
@@ -123,6 +126,25 @@ def test_config_json_errors(tmp_path: Path, content: bytes | None, says: str) ->
         (path / "config.json").write_bytes(content)
     with pytest.raises(CheckpointError, match=says):
         describe(path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_links_lead_to_files_and_to_nothing_else(tmp_path: Path, name: str) -> None:
+    """Caches of downloads are directories of links; what they lead to may be deleted, or be anything."""
+    path = make(tmp_path, BY_NAME["llama"])
+    file, kept = path / name, tmp_path / "blob"
+    file.rename(kept)
+    file.symlink_to(kept)
+    assert describe(path).parameters
+    kept.unlink()
+    with pytest.raises(CheckpointError, match=f"{file}: cannot be read: it is a link to {kept}, where nothing is"):
+        describe(path)
+    os.mkfifo(kept)
+    for other in (kept, Path("/dev/zero")):
+        file.unlink()
+        file.symlink_to(other)
+        with pytest.raises(CheckpointError, match=f"{file}: is not a plain file"):
+            describe(path)
 
 
 def test_directories_without_a_checkpoint(tmp_path: Path) -> None:

@@ -124,6 +124,34 @@ def test_a_store_that_is_not_whole_is_refused_when_it_is_opened(tmp_path: Path, 
         open_checkpoint(tmp_path / "store")
 
 
+def test_what_is_left_of_a_store_is_no_other_checkpoint(tmp_path: Path) -> None:
+    convert(source_of(tmp_path / "source", BY_NAME["llama"]), tmp_path / "store")
+    (tmp_path / "store" / INDEX_FILE).unlink()
+    for look in (open_checkpoint, lambda path: verify(path, lambda *_: None)):
+        with pytest.raises(CheckpointError, match=rf"{tmp_path}/store/{INDEX_FILE}: cannot be read: No such file"):
+            look(tmp_path / "store")
+
+
+@pytest.mark.parametrize("change", ["other", "gone", "new", "pipe"])
+def test_what_lies_beside_the_weights_is_held_against_what_it_was(tmp_path: Path, change: str) -> None:
+    source = source_of(tmp_path / "source", BY_NAME["llama"])
+    file = tmp_path / "store" / "chat_template.jinja"
+    if change != "new":
+        (source / file.name).write_text("{{ messages }}")
+    convert(source, tmp_path / "store")
+    match change:
+        case "other":
+            file.write_text("{{ massages }}")
+        case "gone" | "pipe":
+            file.unlink()
+        case "new":
+            file.write_text("{{ messages }}")
+    if change == "pipe":
+        os.mkfifo(file)
+    with pytest.raises(CheckpointError, match=f"{file}: is not what it was when the store was made; remove the model"):
+        verify(tmp_path / "store", lambda *_: None)
+
+
 KILLED = """
 import sys, time
 from pathlib import Path
@@ -161,8 +189,10 @@ def test_what_a_killed_conversion_left_is_not_believed(tmp_path: Path, large: Pa
     shutil.copytree(whole, partial)
     (partial / INDEX_FILE).rename(partial / "unfinished.json")
     _flip(partial / DATA_FILE, read_index(whole).blocks[1].begin + 100)
+    (partial / "chat_template.jinja").write_text("of another time")
     convert(large, store)
     assert (store / DATA_FILE).read_bytes() == (whole / DATA_FILE).read_bytes()
+    assert not (store / "chat_template.jinja").exists()
 
 
 def test_two_conversions_at_once_do_not_mix(tmp_path: Path, large: Path) -> None:

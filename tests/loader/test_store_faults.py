@@ -1,5 +1,6 @@
 """Is a conversion that goes wrong a clear error, with nothing lost and no half store, whatever goes wrong?"""
 
+import json
 import os
 import random
 import resource
@@ -188,6 +189,30 @@ def test_many_at_once_make_one_store(tmp_path: Path, source: Path) -> None:
     assert set(said) <= {f"{store}: is being made by another process", f"{store}: exists already"}
     verify(store, lambda *_: None)
     assert [one.name for one in tmp_path.iterdir()] == ["made"]
+
+
+@pytest.mark.parametrize("file", ["own/config.json", "own/tokenizer.json", "own/chat_template.jinja", "made/weights"])
+def test_what_is_there_is_a_copy_only_if_all_of_it_is(tmp_path: Path, own: Path, file: str) -> None:
+    """Another template, or another constant in the configuration, is another model, whatever the weights are."""
+    (own / ".record.json").write_text("{}")  # nobody's
+    store = tmp_path / "made"
+    for kind in (None, WeightFormat.INT8):
+        convert(own, store, kind)
+        assert is_copy_of(store, own, kind)
+        assert not is_copy_of(store, own, WeightFormat.INT8 if kind is None else None)
+        match file.split("/"):
+            case [_, "config.json"]:
+                config = json.loads((own / "config.json").read_text())
+                (own / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.25}))
+            case [_, "weights"]:
+                one_byte(store / "weights.llmhostd")
+            case _:
+                (tmp_path / file).write_text("{ }")
+        assert not is_copy_of(store, own, kind)
+        shutil.rmtree(store)
+        (own / "chat_template.jinja").unlink(missing_ok=True)
+        (own / "config.json").write_text(json.dumps(SIZES))
+        (own / "tokenizer.json").write_text("{}")
 
 
 def test_a_damaged_store_is_not_made_smaller(tmp_path: Path, source: Path) -> None:

@@ -1,0 +1,45 @@
+"""How is a file opened that is said to be part of a checkpoint? What else has its name is an error, and no wait.
+
+A pipe would keep whoever opens it waiting, a device has no end.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from llmhostd.domain.errors import CheckpointError
+
+
+@contextlib.contextmanager
+def opened(file: Path) -> Iterator[BinaryIO]:
+    """Open a plain file, or the one that a link leads to. Raises CheckpointError naming it, while it is read, too."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise CheckpointError(f"{file}: is not a plain file")
+            with open(descriptor, "rb", closefd=False) as stream:
+                yield stream
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise CheckpointError(f"{file}: cannot be read: {_why(file, error)}") from error
+
+
+def content(file: Path, most_bytes: int) -> bytes:
+    """Read all of a small one. Raises CheckpointError, for one that is larger, too."""
+    with opened(file) as stream:
+        read = stream.read(most_bytes + 1)
+    if len(read) > most_bytes:
+        raise CheckpointError(f"{file}: is larger than {most_bytes} bytes")
+    return read
+
+
+def _why(file: Path, error: OSError) -> str:
+    if error.errno == errno.ENOENT and file.is_symlink():
+        return f"it is a link to {file.readlink()}, where nothing is"
+    return str(error.strerror)
