@@ -55,6 +55,10 @@ class RequestShape(Word):
         """Tokens whose keys and values must exist before the next output token."""
         return self.prompt_tokens + self.tokens_out
 
+    def excused_until(self, at_s: float) -> "RequestShape":
+        """Return it with a grace that is all of its wait until then, if it was given any."""
+        return msgspec.structs.replace(self, grace_s=at_s - self.arrived_s) if self.grace_s else self
+
 
 class Sampling(Word):
     """How the next token is drawn. Defaults are OpenAI's."""

@@ -129,8 +129,11 @@ class Residency:
             self._budget.refresh(instance)
 
     def submit_waiting(self, instance: Instance) -> list[HostAction]:
-        """Hand an instance the requests assigned to it, unless they must wait for its memory or its profile."""
-        if instance.id in self._fleet.node_of(instance).station or self._fleet.profile_of(instance) is None:
+        """Hand an instance the requests assigned to it, unless they must wait for its memory.
+
+        Those of a model that nobody measured, too: their node loads and measures first what somebody waits for.
+        """
+        if instance.id in self._fleet.node_of(instance).station:
             return []
         waiting = [self._fleet.requests[request_id] for request_id in instance.load.requests]
         return [self._submit(request, instance) for request in waiting if not request.submitted]
@@ -259,11 +262,12 @@ class Residency:
     def measured(self, instance: Instance, now: float) -> None:
         """Plan with a first profile; what it took to measure is not held against the requests that waited for it."""
         instance.measuring = ""
-        ready_s = now if instance.state in (ModelState.WARM, ModelState.RESIDENT) else instance.load.ready_at_s
-        instance.load.ready_at_s = ready_s
+        if not instance.loaded:
+            return
+        instance.load.ready_at_s = now
         for request in instance.load.requests.values():
-            if request.shape.grace_s and not self._fleet.requests[request.shape.id].submitted:
-                request.shape = replace(request.shape, grace_s=ready_s - request.shape.arrived_s)
+            if not request.tokens_out:
+                request.shape = request.shape.excused_until(now)
 
     def expect(self, instance: Instance, now: float) -> None:
         """Foretell when an instance that must be loaded (again) can run, after those that load already."""

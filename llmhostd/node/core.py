@@ -257,6 +257,8 @@ class NodeMind:
         """Let all instances of a shape plan with what was measured of it; they need not measure it themselves."""
         for one in self.instances.values():
             if one.shape.key == profile.shape_key:
+                if one.estimator is None and one.computes:
+                    one.excuse(self._now)
                 one.know(ProfiledEstimator(profile, self._correction))
                 one.measuring = False
                 if one.phase in (Phase.FILLING, Phase.WARM):

@@ -218,7 +218,9 @@ class Device:
         return None
 
     def _chores(self) -> Iterator[DeviceAction | Eviction]:
-        """What to do while nobody waits, before best-effort work."""
+        """What to do while nobody waits, before best-effort work; not beside a load that somebody waits for."""
+        if self._load_awaited():
+            return
         # Those that nobody ever measured first: a coarse profile is enough to serve with.
         for one in sorted(self.instances.values(), key=lambda each: each.measured):
             choice: DeviceAction | Eviction | None = None
@@ -229,6 +231,13 @@ class Device:
                     choice = self._pack(one)
             if choice is not None:
                 yield choice
+
+    def _load_awaited(self) -> bool:
+        """Whether somebody waits for a load that is under way, or next: it shares the cores with whatever computes."""
+        if not any(one.phase in LOADS for one in self.instances.values()):
+            return False
+        coming = (one for one in self.instances.values() if one.phase in (Phase.QUEUED, *LOADS) and not one.arriving)
+        return any(one.waited_for for one in coming)
 
 
 def _to_pack(one: NodeInstance) -> bool:

@@ -89,6 +89,12 @@ class NodeInstance:
             self.told = estimator.corrections
         self.show_ready()
 
+    def excuse(self, now: float) -> None:
+        """Forgive those who waited until it could be planned for, as the host does."""
+        for request in self.load.requests.values():
+            if not request.tokens_out:
+                request.shape = request.shape.excused_until(now)
+
     @property
     def measured(self) -> bool:
         """Whether its shape was ever measured here; an estimate is enough to serve with, until it is."""

@@ -180,15 +180,18 @@ def test_keys_and_values_count_as_memory():
 
 def test_an_unmeasured_model_is_loaded_measured_and_then_asked():
     box = Box(profiles=())
-    load = only(LoadInstance, box.ask())
+    actions = box.ask()
+    load = only(LoadInstance, actions)
     assert load.profile is None
+    assert only(SubmitRequest, actions).instance_id == load.instance_id, "its node must know that somebody waits"
     assert load.because == "wren is not loaded on cpu0; ready in 5.7 s; never measured on this hardware"
     box.report(load.instance_id, ModelState.WARM, after=0.6)
     box(reports.ProfileProgressed(node_id="cpu0", instance_id=load.instance_id, done=3, total=9))
     assert box.mind.snapshot(box.now).nodes[0].profiling == "wren 3/9"
     measured = reports.ProfileMeasured(node_id="cpu0", instance_id=load.instance_id, profile=profile())
-    submit = only(SubmitRequest, box(measured, after=8.0))
-    assert submit.request.grace_s == 8.6, "the caller waits for the measurement, but is not late because of it"
+    box(measured, after=8.0)
+    (request,) = box.mind.snapshot(box.now).requests
+    assert request.headroom_s == 2.0, "the caller waits for the measurement, but is not late because of it"
 
 
 def test_models_of_one_shape_share_a_profile():
