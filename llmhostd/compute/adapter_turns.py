@@ -7,7 +7,7 @@ has its turn. As filling a slot takes time, an adapter keeps its own while the o
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from llmhostd.domain.model import AdapterSlots
+from llmhostd.domain.model import ModelShape
 from llmhostd.domain.request import RequestShape
 
 FILL_BYTES_PER_S = 1.5e9
@@ -23,12 +23,21 @@ class AdapterRoom:
     """What putting an adapter into a slot adds to an iteration."""
     held: tuple[str, ...] = ()
     """Identities of the adapters in slots, the least recently used first."""
+    share: float = 0.0
+    """What each adapter beyond the first adds to an iteration, as a share of what it takes with none."""
 
     def after(self, adapters: Sequence[str]) -> "AdapterRoom":
         """Return the slots after an iteration with these adapters."""
         others = [one for one in self.held if one not in adapters]
         kept = others[max(len(others) + len(adapters) - self.slots, 0) :]
         return replace(self, held=(*kept, *adapters))
+
+    def slower(self, adapters: int) -> float:
+        """Say how many times longer an iteration takes with so many adapters than with none, but for filling slots.
+
+        One costs nothing: where nobody has an adapter, a slot is read all the same, and profiles are measured so.
+        """
+        return 1.0 + self.share * max(min(adapters, self.slots) - 1, 0)
 
     def filling_s(self, adapters: Iterable[str]) -> float:
         """What an iteration with these adapters takes on top, for those that are in no slot yet."""
@@ -46,9 +55,17 @@ class Wish:
     """Whether a person waits for it; best effort comes behind."""
 
 
-def room_of(slots: AdapterSlots | None) -> AdapterRoom | None:
-    """Begin with empty slots."""
-    return AdapterRoom(slots.slots, slots.slot_bytes / FILL_BYTES_PER_S) if slots else None
+def room_of(shape: ModelShape) -> AdapterRoom | None:
+    """Begin with empty slots.
+
+    A slot adds as much as its bytes are of the base's: those are read where an iteration waits for memory, and rows are
+    multiplied by all slots in use where it computes.
+    """
+    slots = shape.adapters
+    if slots is None:
+        return None
+    share = slots.slot_bytes / max(shape.weight_bytes, 1)
+    return AdapterRoom(slots.slots, slots.slot_bytes / FILL_BYTES_PER_S, share=share)
 
 
 def distinct(shapes: Iterable[RequestShape]) -> tuple[str, ...]:

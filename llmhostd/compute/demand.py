@@ -57,6 +57,8 @@ class Decodes:
     """After so many more, the first of them has said all that it may."""
     alike: bool = True
     """Whether all were promised the same, so that whoever is due first stays so while all get tokens together."""
+    slower: float = 1.0
+    """How many times longer an iteration takes for their adapters."""
 
     @property
     def due(self) -> Due:
@@ -86,7 +88,8 @@ class Decodes:
         self.said_tokens += 1
         self.ends_in_tokens -= 1
         self.context_tokens += count
-        self.iteration_s = iteration_s(prefill=(), decode_batch=count, decode_context=self.context_tokens // count)
+        context = self.context_tokens // count
+        self.iteration_s = iteration_s(prefill=(), decode_batch=count, decode_context=context) * self.slower
         paced_s, gap_ends_s = self.began_s + self.tpot_s * self.said_tokens, at_s + self.gap_s
         self.deadline_s = min(paced_s, gap_ends_s)
         return True
@@ -300,5 +303,6 @@ def decodes_of(instance: InstanceLoad, requests: list[RequestLoad]) -> Decodes:
             ends_in = shape.max_tokens - said
     iteration_s = instance.round_s(requests, context)
     return Decodes(
-        requests, context, iteration_s, least_tpot_s, least_gap_s, first_due_s, pace_began_s, pace_said, ends_in, alike
-    )
+        requests, context, iteration_s, least_tpot_s, least_gap_s, first_due_s, pace_began_s, pace_said, ends_in, alike,
+        instance.slower(requests),
+    )  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llmhostd.compute.adapter_turns import distinct
+from llmhostd.compute.adapter_turns import AdapterRoom, distinct
 from llmhostd.compute.chunked_prefill import ChunkPolicy, largest_chunk, least_chunk
 from llmhostd.compute.demand import Decodes, Demand
 from llmhostd.compute.estimator import IterationKind
@@ -71,14 +71,15 @@ class Draft:
 
     __slots__ = (
         "_batch", "_context", "_decodes", "_extra_s", "_filling_s", "_others", "_pending_tokens", "_prefill",
-        "chunk_tokens", "instance", "seconds",
+        "_slower", "chunk_tokens", "instance", "seconds",
     )  # fmt: skip
 
     def __init__(self, instance: InstanceLoad, requests: Sequence[RequestLoad] = ()) -> None:
-        """Begin with no row. `requests`: those that may be in it, whose adapters may have to be put into slots."""
+        """Begin with no row. `requests`: those that may be in it, whose adapters take time."""
         self.instance = instance
-        room = instance.room
-        self._filling_s = room.filling_s(distinct(one.shape for one in requests)) if room is not None else 0.0
+        self._filling_s, self._slower = 0.0, 1.0
+        if instance.room is not None:
+            self._filling_s, self._slower = _adapters_take(instance.room, distinct(one.shape for one in requests))
         self._extra_s = instance.first_run_s + self._filling_s
         self.chunk_tokens = 0
         self.seconds = 0.0
@@ -96,7 +97,7 @@ class Draft:
         """Begin with the next token of each of a batch, whose sums are known."""
         self._decodes = decodes.requests
         self._batch, self._context = len(decodes.requests), decodes.context_tokens
-        self.seconds = decodes.iteration_s + self._extra_s
+        self.seconds = decodes.iteration_s * (self._slower / decodes.slower) + self._extra_s
 
     def decode(self, requests: list[RequestLoad]) -> None:
         """Add the next token of each."""
@@ -151,14 +152,20 @@ class Draft:
             self.instance.id, self._decodes, self._others, self.seconds, best_effort_s, deadline_s, self.chunk_tokens,
             self._pending_tokens,
         )  # fmt: skip
-        if self._filling_s and (room := self.instance.room) is not None:
-            plan.filling_s = room.filling_s(plan.adapters)
-            plan.predicted_s += plan.filling_s - self._filling_s
-            plan.best_effort_s = min(best_effort_s, plan.predicted_s)  # adapters that got no row are not paid for
+        if (room := self.instance.room) is not None:  # adapters that got no row are not paid for
+            plan.filling_s, slower = _adapters_take(room, plan.adapters)
+            own_s = (self.seconds - self._extra_s) * (slower / self._slower)
+            plan.predicted_s = own_s + self.instance.first_run_s + plan.filling_s
+            plan.best_effort_s = min(best_effort_s, plan.predicted_s)
         return plan
 
     def _predicted_s(self, prefill: tuple[tuple[int, int], ...], batch: int, context: int) -> float:
         iteration_s = self.instance.estimator.iteration_s(
             prefill=prefill, decode_batch=batch, decode_context=context // batch if batch else 0
         )
-        return iteration_s + self._extra_s
+        return iteration_s * self._slower + self._extra_s
+
+
+def _adapters_take(room: AdapterRoom, adapters: Sequence[str]) -> tuple[float, float]:
+    """Say what filling their slots adds to an iteration, and how many times longer the rest of it takes."""
+    return room.filling_s(adapters), room.slower(len(adapters))

@@ -5,7 +5,7 @@ shadow validation (SLINFER §VI-C). Both therefore plan with the same code over 
 is the state that the minds step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -178,12 +178,17 @@ class InstanceLoad:
         One iteration; several where more adapters than there are slots take turns.
         """
         count, room, iteration_s = len(requests), self.room, self.estimator.iteration_s
-        adapters = len(distinct(one.shape for one in requests)) if room is not None else 0
-        if room is None or adapters <= room.slots:
+        if room is None:
             return iteration_s(prefill=(), decode_batch=count, decode_context=context_tokens // count)
-        turns = -(-adapters // room.slots)
+        adapters = len(distinct(one.shape for one in requests))
+        turns = max(-(-adapters // room.slots), 1)
         each_s = iteration_s(prefill=(), decode_batch=-(-count // turns), decode_context=context_tokens // count)
-        return turns * each_s + adapters * room.fill_s
+        round_s = turns * each_s * room.slower(adapters)
+        return round_s if turns == 1 else round_s + adapters * room.fill_s
+
+    def slower(self, requests: Iterable[RequestLoad]) -> float:
+        """Say how many times longer an iteration takes for the adapters that some requests name."""
+        return self.room.slower(len(distinct(one.shape for one in requests))) if self.room is not None else 1.0
 
 
 @dataclass(slots=True)

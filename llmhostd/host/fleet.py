@@ -193,7 +193,7 @@ class Fleet:
         known = self.profiles.estimator(key, node.spec.id)
         estimator: Estimator = known or RoughEstimator(shape.weight_bytes)
         instance_id = InstanceId(f"{name}@{node.spec.id}#{self._loads_so_far}")
-        room, block_tokens = room_of(shape.adapters), node.spec.block_tokens
+        room, block_tokens = room_of(shape), node.spec.block_tokens
         load = InstanceLoad(instance_id, estimator, ready_at_s=now, block_tokens=block_tokens, room=room)
         return Instance(instance_id, name, node.spec.id, shape, key, load, last_used_s=now)
 

@@ -72,7 +72,7 @@ class NodeInstance:
     def ordered(cls, command: LoadInstance, estimator: ProfiledEstimator | None, block_tokens: int) -> "NodeInstance":
         """Make the record of an instance that is to be loaded."""
         rough: Estimator = estimator or RoughEstimator(command.shape.weight_bytes)
-        room = room_of(command.shape.adapters)
+        room = room_of(command.shape)
         load = InstanceLoad(command.instance_id, rough, NOT_LOADED_S, block_tokens=block_tokens, room=room)
         unmeasured_bytes = UNMEASURED_WARM_BYTES + command.shape.adapter_bytes
         warm_bytes = command.profile.warm_bytes if command.profile else unmeasured_bytes
@@ -182,7 +182,7 @@ class NodeInstance:
     def emptied_out(self) -> None:
         """Hold nothing any more, and be built again."""
         self.move(Trigger.EMPTIED)
-        self.load.room = room_of(self.shape.adapters)
+        self.load.room = room_of(self.shape)
         self.emptied, self.because = True, "it was destroyed to rest"
         self.held_bytes = self.kv_blocks = self.kv_target = self.shared_blocks = 0
 

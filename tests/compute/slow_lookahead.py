@@ -109,10 +109,12 @@ def a_token_each_s(one, batch, context):
     """One iteration, or as many as adapters need turns in the slots, each with its share of the requests."""
     adapters = {each.shape.adapter for each in batch} - {""}
     if not one.room or len(adapters) <= one.room.slots:
-        return one.estimator.iteration_s(prefill=(), decode_batch=len(batch), decode_context=context)
+        seconds = one.estimator.iteration_s(prefill=(), decode_batch=len(batch), decode_context=context)
+        return seconds + (seconds * one.room.share * (len(adapters) - 1) if len(adapters) > 1 else 0.0)
     turns = -(-len(adapters) // one.room.slots)
     share = -(-len(batch) // turns)
     seconds = one.estimator.iteration_s(prefill=(), decode_batch=share, decode_context=context)
+    seconds += seconds * one.room.share * (one.room.slots - 1)
     return turns * seconds + len(adapters) * one.room.fill_s
 
 

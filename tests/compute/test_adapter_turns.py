@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodes import instance, node, request
@@ -115,3 +116,45 @@ def test_a_slot_goes_to_whoever_is_due_before_but_not_for_nothing():
     assert in_turn(wishes(2.0, 1.7), room, 0.0, 0.2) == ("b",)
     assert in_turn(wishes(0.2, 0.1), room, 0.0, 0.2) == ("b",)
     assert in_turn(wishes(9.0, 0.1, waited_for=False), room, 0.0, 0.2) == ("a",)
+
+
+def test_each_adapter_beyond_the_first_makes_an_iteration_longer_by_its_share():
+    none = planned(["", "", ""])
+    assert planned(["a", "", ""]) == planned(["a", "a", "a"]) == none
+    assert planned(["a", "b", ""]) == pytest.approx(none * 1.125)
+    assert planned(["a", "b", "c"]) == pytest.approx(none * 1.25)
+    # More than there are slots: as many as there are, several times.
+    one = instance("i", *asked("abcd"), room=ROOM)
+    assert one.round_s(list(one.requests.values()), 400) == pytest.approx(
+        2 * one.estimator.iteration_s(prefill=(), decode_batch=2, decode_context=100) * 1.25 + 4 * ROOM.fill_s
+    )
+
+
+def test_what_adapters_take_stays_while_only_sums_are_advanced():
+    one = instance("i", *asked("abc"), room=ROOM)
+    agenda = Agenda(node(one))
+    demand = agenda.most_urgent(0.0)
+    assert agenda.decoded(demand, 0.1)
+    own_s = one.estimator.iteration_s(prefill=(), decode_batch=3, decode_context=102)
+    assert demand.batch.iteration_s == pytest.approx(own_s * 1.25)
+
+
+def test_an_adapter_that_gets_no_row_is_not_paid_for():
+    filled = AdapterRoom(3, 0.01, ("a", "b"), share=0.125)
+    waits = request("waits", 3000, arrived=0.9, adapter="b")  # its chunks would make the decode late
+    one = instance("i", request("decodes", out=1, arrived=-2.0, adapter="a"), waits, room=filled)
+    plan = next_plan(Agenda(node(one)), 0.195, POLICY)
+    assert plan.adapters == ("a",)
+    assert plan.predicted_s == one.estimator.iteration_s(prefill=(), decode_batch=1, decode_context=101)
+
+
+ROOM = AdapterRoom(3, 0.01, ("a", "b", "c"), share=0.125)
+
+
+def asked(adapters):
+    return [request(f"r{k}", out=1, adapter=adapter) for k, adapter in enumerate(adapters)]
+
+
+def planned(adapters):
+    """What a decode of requests with these adapters is said to take, all in slots."""
+    return next_plan(Agenda(node(instance("i", *asked(adapters), room=ROOM))), 0.0, POLICY).predicted_s

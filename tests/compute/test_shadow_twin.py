@@ -57,7 +57,12 @@ def boxes(draw, scheduling):
     first_run = draw(st.sampled_from([0.0, 0.0, 0.3]))
     ready = draw(st.sampled_from([0.0, 0.0, 0.5]))
     estimator = LinearEstimator(step_s=draw(steps), token_s=draw(st.sampled_from([0.0002, 0.0006])))
-    rooms = [AdapterRoom(draw(st.sampled_from([1, 2, 4])), 0.015625) if k in ROOMY else None for k in range(4)]
+    rooms = [
+        AdapterRoom(draw(st.sampled_from([1, 2, 4])), 0.015625, share=draw(st.sampled_from([0.0, 0.125])))
+        if k in ROOMY
+        else None
+        for k in range(4)
+    ]
     pairs = enumerate(zip(held, rooms, strict=True))
     instances = [instance(f"i{k}", *some, estimator=estimator, room=room) for k, (some, room) in pairs]
     instances[1].first_run_s = first_run
