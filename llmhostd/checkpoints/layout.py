@@ -63,6 +63,17 @@ class Block(Word):
             yield begin, min(begin + chunk_bytes, self.end)
 
 
+class StoredChunk(Word):
+    """A piece of the data file that has a checksum of its own."""
+
+    block: str
+    place: int
+    """Its number within its block."""
+    begin: int
+    end: int
+    checksum: str
+
+
 class SourceFile(Word):
     """A file that a store was made from, or that lies in it beside the weights."""
 
@@ -87,6 +98,12 @@ class StoreIndex(Word):
         """All of them, in order."""
         for block in self.blocks:
             yield from block.tensors
+
+    def chunks(self) -> Iterator[StoredChunk]:
+        """All of them, in order."""
+        for block in self.blocks:
+            for place, (begin, end) in enumerate(block.chunks(self.chunk_bytes)):
+                yield StoredChunk(block=block.name, place=place, begin=begin, end=end, checksum=block.checksums[place])
 
 
 def lay_out(wanted: Sequence[WantedTensor], least_layers_bytes: int = LEAST_LAYERS_BYTES) -> tuple[Block, ...]:

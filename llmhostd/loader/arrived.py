@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from llmhostd.checkpoints.layout import StoredChunk
 from llmhostd.domain.words import Word
-from llmhostd.loader.arriving_file import ArrivingFile, WantedChunk
+from llmhostd.loader.arriving_file import ArrivingFile
 
 
 class Arrived(Word):
@@ -24,7 +25,7 @@ class Arrived(Word):
 class ChunkMap:
     """Which chunks are in the file, and right. Not for several threads at once."""
 
-    def __init__(self, chunks: Sequence[WantedChunk], chunk_bytes: int) -> None:
+    def __init__(self, chunks: Sequence[StoredChunk], chunk_bytes: int) -> None:
         self.chunks = chunks
         self._there = bytearray(len(chunks))
         self._buffer = memoryview(bytearray(chunk_bytes))

@@ -9,34 +9,13 @@ import os
 import shutil
 from pathlib import Path
 
-from llmhostd.checkpoints.layout import StoreIndex
+from llmhostd.checkpoints.layout import StoredChunk
 from llmhostd.domain.errors import CheckpointError
-from llmhostd.domain.words import Word
 from llmhostd.loader.checksum import checksum
 from llmhostd.loader.store_directory import locked, still_there, sync
 from llmhostd.loader.store_index import ARRIVING_FILE, DATA_FILE
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-class WantedChunk(Word):
-    """One chunk of a data file."""
-
-    block: str
-    place: int
-    """Its number within its block."""
-    begin: int
-    end: int
-    checksum: str
-
-
-def chunks_of(index: StoreIndex) -> list[WantedChunk]:
-    """List all of a data file's chunks, in order."""
-    return [
-        WantedChunk(block=block.name, place=place, begin=begin, end=end, checksum=block.checksums[place])
-        for block in index.blocks
-        for place, (begin, end) in enumerate(block.chunks(index.chunk_bytes))
-    ]
 
 
 class ArrivingFile:
@@ -63,7 +42,7 @@ class ArrivingFile:
         _check_room(self._store, data_bytes - min(512 * os.fstat(self._descriptor).st_blocks, data_bytes), spare_bytes)
         os.ftruncate(self._descriptor, data_bytes)
 
-    def has(self, chunk: WantedChunk, buffer: memoryview) -> bool:
+    def has(self, chunk: StoredChunk, buffer: memoryview) -> bool:
         """Whether a chunk is there, and right."""
         try:
             if os.lseek(self._descriptor, chunk.begin, os.SEEK_DATA) >= chunk.end:
@@ -73,7 +52,7 @@ class ArrivingFile:
         view = buffer[: chunk.end - chunk.begin]
         return os.preadv(self._descriptor, [view], chunk.begin) == len(view) and checksum(view) == chunk.checksum
 
-    def put(self, chunk: WantedChunk, data: memoryview) -> None:
+    def put(self, chunk: StoredChunk, data: memoryview) -> None:
         """Write a chunk that is right. Raises CheckpointError."""
         done = 0
         try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from llmhostd.checkpoints.layout import Block, StoreIndex
+from llmhostd.checkpoints.layout import StoredChunk, StoreIndex
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.loader.checksum import checksum
 from llmhostd.loader.chunk_pool import Chunk, ChunkPool
@@ -34,17 +34,8 @@ class ReadPolicy:
 class ReadChunk:
     """A chunk of the data file in memory. Give `chunk` back to its pool."""
 
-    block: Block
     begin: int
     chunk: Chunk
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    block: Block
-    place: int
-    begin: int
-    end: int
 
 
 class DirectReader:
@@ -56,11 +47,7 @@ class DirectReader:
         self._file, self._pool = file, pool
         self._descriptor, self.direct = _open(file, direct=self._policy.direct)
         """`direct`: False when this file system reads through the page cache only (tmpfs, some network mounts)."""
-        self._wanted = [
-            _Wanted(block, place, begin, end)
-            for block in index.blocks
-            for place, (begin, end) in enumerate(block.chunks(index.chunk_bytes))
-        ]
+        self._wanted = tuple(index.chunks())
         self._results: dict[int, ReadChunk | CheckpointError] = {}
         self._arrived = threading.Condition()
         self._next = 0
@@ -104,7 +91,7 @@ class DirectReader:
                 self._results[number] = result
                 self._arrived.notify_all()
 
-    def _read(self, wanted: _Wanted, chunk: Chunk) -> ReadChunk | CheckpointError:
+    def _read(self, wanted: StoredChunk, chunk: Chunk) -> ReadChunk | CheckpointError:
         size = wanted.end - wanted.begin
         try:
             while chunk.filled < size:
@@ -114,9 +101,9 @@ class DirectReader:
                 chunk.filled += count
         except OSError as error:
             return CheckpointError(f"{self._file}: bytes {wanted.begin} to {wanted.end}: {error.strerror}")
-        if self._policy.verify and checksum(chunk.data) != wanted.block.checksums[wanted.place]:
-            return CheckpointError(damage(self._file, wanted.block.name, wanted.place, wanted.begin, wanted.end))
-        return ReadChunk(wanted.block, wanted.begin, chunk)
+        if self._policy.verify and checksum(chunk.data) != wanted.checksum:
+            return CheckpointError(damage(self._file, wanted))
+        return ReadChunk(wanted.begin, chunk)
 
     def _stop(self, threads: list[threading.Thread]) -> None:
         """Let the threads end, and give back what nobody will take."""

@@ -13,9 +13,10 @@ from pathlib import Path
 import httpx
 import msgspec
 
+from llmhostd.checkpoints.layout import StoredChunk
 from llmhostd.domain.errors import CheckpointError, LlmhostdError
 from llmhostd.loader.arrived import Arrived, ChunkMap
-from llmhostd.loader.arriving_file import ArrivingFile, WantedChunk, chunks_of
+from llmhostd.loader.arriving_file import ArrivingFile
 from llmhostd.loader.checksum import checksum
 from llmhostd.loader.origins import Origin, Origins
 from llmhostd.loader.range_fetch import FetchPolicy, RangeFetch, StoppedError
@@ -94,7 +95,7 @@ class _Fetching:
         if not there:
             self._file.flush()
 
-    def _fetch(self, chunk: WantedChunk, data: memoryview, number: int) -> None:
+    def _fetch(self, chunk: StoredChunk, data: memoryview, number: int) -> None:
         """From whoever has it."""
         while True:
             origin = self._origins.now
@@ -109,7 +110,7 @@ class _Fetching:
                 return
 
 
-def _fetch_checked(chunk: WantedChunk, data: memoryview, ranges: RangeFetch, origin: Origin) -> None:
+def _fetch_checked(chunk: StoredChunk, data: memoryview, ranges: RangeFetch, origin: Origin) -> None:
     what = (
         f"{origin.url.shown}/{DATA_FILE}: block `{chunk.block}`, chunk {chunk.place}"
         f" (bytes {chunk.begin} to {chunk.end})"
@@ -126,7 +127,7 @@ def _fetch_checked(chunk: WantedChunk, data: memoryview, ranges: RangeFetch, ori
 def fetch(store: Path, policy: FetchPolicy) -> Arrived:
     """Bring a store's weights here, or follow another process that does. Raises CheckpointError."""
     index = read_index(store)
-    came = ChunkMap(chunks_of(index), index.chunk_bytes)
+    came = ChunkMap(tuple(index.chunks()), index.chunk_bytes)
     file = _taken(store, came)
     if file is None:
         return came.all_there()
