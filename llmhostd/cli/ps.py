@@ -48,7 +48,7 @@ def ps(place: Place, as_json: bool) -> None:
     for line in filter(None, map(start_line, nodes)):
         out.print(f"[dim]{line}[/]")
     if requests:
-        out.print(request_table(requests))
+        out.print(request_table(requests, instances))
     else:
         out.print("[dim]no request is running[/]")
 
@@ -82,15 +82,18 @@ def instance_table(instances: Sequence[InstanceSnapshot]) -> PlainTable:
     return table
 
 
-def request_table(requests: Sequence[RequestSnapshot]) -> PlainTable:
+def request_table(requests: Sequence[RequestSnapshot], instances: Sequence[InstanceSnapshot]) -> PlainTable:
     """Every live request, least headroom first."""
-    table = PlainTable("REQUEST", "MODEL", "PHASE", "PROMPT", "TOKENS OUT", "", "AGE", "HEADROOM", "MOVES",
+    node_of = {one.id: one.node_id for one in instances}
+    table = PlainTable("REQUEST", "MODEL", "NODE", "PHASE", "PROMPT", "TOKENS OUT", "", "AGE", "HEADROOM", "MOVES",
                        spare=("", "PROMPT", "MOVES", "PHASE", "AGE"))  # fmt: skip
     for one in sorted(requests, key=lambda one: one.headroom_s):
+        # Where it is, and where it goes while it moves.
+        nodes = [node_of[at] for at in (one.instance_id, one.moving_to) if at in node_of]
         table.add_row(
-            one.id, one.model, one.phase, str(one.prompt_tokens), f"{one.tokens_out}/{one.max_tokens}",
-            bar([(one.tokens_out, "green")], one.max_tokens), spell_seconds(one.age_s), _headroom(one),
-            str(one.moves or ""),
+            one.id, one.model, " → ".join(nodes), one.phase, str(one.prompt_tokens),
+            f"{one.tokens_out}/{one.max_tokens}", bar([(one.tokens_out, "green")], one.max_tokens),
+            spell_seconds(one.age_s), _headroom(one), str(one.moves or ""),
         )  # fmt: skip
     return table
 
