@@ -91,8 +91,11 @@ async def end_drain_of_node(node_id: FromPath[str], service: Host) -> Accepted:
     opt=_MOVE_OPT,
 )
 async def move_request(request_id: FromPath[str], body: RawBody, service: Host) -> Moving:
-    """Its caller does not notice: it stays where it is until its context is computed there."""
-    return Moving(stays=service.move(RequestId(request_id), decode_body(body, MoveTo).node))
+    """Its caller does not notice: it stays where it is until its context is computed there.
+
+    Sent to the node where it still is, it stays there.
+    """
+    return service.move(RequestId(request_id), decode_body(body, MoveTo).node)
 
 
 @post(
@@ -104,7 +107,7 @@ async def move_request(request_id: FromPath[str], body: RawBody, service: Host) 
 )
 async def move_model(name: FromPath[str], body: RawBody, service: Host) -> Moving:
     """As for one request; those stay that could not be served there as they were promised."""
-    return Moving(stays=service.move_model(ModelName(name), decode_body(body, MoveTo).node))
+    return service.move_model(ModelName(name), decode_body(body, MoveTo).node)
 
 
 ASKED = (

@@ -106,8 +106,10 @@ class Stays(Word):
 
 
 class Moving(Word):
-    """What was asked to move does so from now on, but for these; `/api/v1/requests` says when it has arrived."""
+    """What becomes of what was asked to move; `/api/v1/requests` says when it has arrived."""
 
+    goes: list[RequestId]
+    """These move from now on, or follow when those before them have arrived."""
     stays: list[Stays]
 
 
@@ -273,11 +275,11 @@ class Service(Protocol):
         """Use a drained node again. Raises UnknownNameError with the nearest."""
         ...
 
-    def move(self, request_id: RequestId, node_id: NodeId) -> list[Stays]:
+    def move(self, request_id: RequestId, node_id: NodeId) -> Moving:
         """Let a live request go on on another node. Raises UnknownNameError with the nearest."""
         ...
 
-    def move_model(self, name: ModelName, node_id: NodeId) -> list[Stays]:
+    def move_model(self, name: ModelName, node_id: NodeId) -> Moving:
         """Let all live requests of a model go on on one node. Raises UnknownModelError, or UnknownNameError."""
         ...
 

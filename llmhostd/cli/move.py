@@ -18,7 +18,7 @@ def move(place: Place, /, what: str, node: str) -> None:
     """Let what runs go on on another node, without a gap.
 
     A request stays where it is until NODE has computed what it said so far; then its stream goes on there. Of a model,
-    all live requests move.
+    all live requests move, a few at a time. Sent to where it still is, a request stays there.
     """
     with running_daemon(place) as daemon:
         models = [one.name for one in daemon.get("/api/v1/models", tuple[ModelSnapshot, ...])]
@@ -30,6 +30,9 @@ def move(place: Place, /, what: str, node: str) -> None:
         moving = daemon.post(f"/api/v1/{kind}/{what}/move", {"node": node}, Moving)
     for one in moving.stays:
         click.echo(f"{one.id}: stays; {one.because}")
+    for name in moving.goes:
+        click.echo(f"{name}: goes to {node}; `llmhostd ps` shows it")
     if moving.stays:
         raise click.exceptions.Exit(1)
-    click.echo(f"{what}: goes to {node}; `llmhostd ps` shows it")
+    if not moving.goes:
+        click.echo(f"{what}: nothing of it runs elsewhere than on {node}")

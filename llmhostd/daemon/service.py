@@ -10,7 +10,7 @@ import msgspec
 
 from llmhostd import __version__
 from llmhostd.api.nearest import nearest
-from llmhostd.api.service import Ask, CallRecord, KeptCall, ModelRegistration, RefusedError, Stays
+from llmhostd.api.service import Ask, CallRecord, KeptCall, ModelRegistration, Moving, RefusedError, Stays
 from llmhostd.daemon.adapter_registration import check_room
 from llmhostd.daemon.answer import Answer
 from llmhostd.daemon.decisions import DecisionFeed, Follower
@@ -243,27 +243,35 @@ class Daemon:
         await self._records.end_drain(node_id)
         self._loop.hear(DrainEnded(node_id=node_id))
 
-    def move(self, request_id: RequestId, node_id: NodeId) -> list[Stays]:
+    def move(self, request_id: RequestId, node_id: NodeId) -> Moving:
         """See `Service`."""
         self._check_node(node_id)
         live = [one.id for one in self._look().requests]
         if request_id not in live:
             hint = nearest(request_id, live) or "; none is running"
             raise UnknownNameError(f"there is no request {request_id[:100]!r}{hint}", field="request_id")
-        return self._moved(MoveAsked(request_id=request_id, node_id=node_id))
+        return self._moved(MoveAsked(request_id=request_id, node_id=node_id), [request_id])
 
-    def move_model(self, name: ModelName, node_id: NodeId) -> list[Stays]:
+    def move_model(self, name: ModelName, node_id: NodeId) -> Moving:
         """See `Service`."""
         self._models.registered(name)
         self._check_node(node_id)
-        return self._moved(ModelMoveAsked(name=name, node_id=node_id))
+        seen = self._look()
+        there = {one.id for one in seen.instances if one.node_id == node_id}
+        mine = [one for one in seen.requests if one.model == name and one.instance_id]
+        to_move = [one.id for one in mine if one.instance_id not in there or one.moving_to]
+        return self._moved(ModelMoveAsked(name=name, node_id=node_id), to_move)
 
-    def _moved(self, event: MoveAsked | ModelMoveAsked) -> list[Stays]:
-        """Let the mind decide, and pick out what it declined."""
+    def _moved(self, event: MoveAsked | ModelMoveAsked, asked: Sequence[RequestId]) -> Moving:
+        """Let the mind decide, and pick out what it declined of what was asked."""
         after = self._feed.last
         self._loop.hear(event)
         declined = [one for one in self._feed.recent if one.sequence > after and one.kind == DeclineMove.__name__]
-        return [Stays(id=RequestId(one.subject), because=one.because) for one in declined]
+        stays = {one.subject: one.because for one in declined}
+        return Moving(
+            goes=[one for one in asked if one not in stays],
+            stays=[Stays(id=one, because=stays[one]) for one in asked if one in stays],
+        )
 
     async def usage(self, *, per_day: bool, since: str) -> list[UsageRow]:
         """See `Service`."""

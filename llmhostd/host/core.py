@@ -124,6 +124,7 @@ class HostMind:
         if _frees(event):
             actions += self._let_go_on(now, getattr(event, "node_id", None))
             actions += self.migrating.go_on(now)
+        actions += self.moves.go_on(now)
         return [*self.host_memory.give_way(now), *actions]
 
     def snapshot(self, now: float) -> MindSnapshot:

@@ -57,9 +57,8 @@ class Migrating:
         load = request.load
         model = self._fleet.models[load.shape.model]
         nodes = [node for node in nodes if request.instance_id not in node.load.instances]
-        nodes = [node for node in nodes if request.may_go_to(node.spec.id, now)]
-        taking = [node for node in nodes if self._arriving(node) < self._policy.most_arriving]
-        why = "as many streams as may are on their way there" if nodes and not taking else "no instance may take it"
+        taking = [node for node in nodes if request.may_go_to(node.spec.id, now) and not self.full(node)]
+        why = "no instance may take it"
         for instance in (
             *self._offers.existing(model, load, taking),
             *self._offers.drafts(model, load, now, taking),
@@ -73,6 +72,10 @@ class Migrating:
                 return offer
             why = f"on {instance.node_id} {offer.verdict.because}"
         return why
+
+    def full(self, node: NodeRecord) -> bool:
+        """Whether as many streams as may are on their way to a node."""
+        return sum(len(one.arriving) for one in self._fleet.instances_on(node)) >= self._policy.most_arriving
 
     def begin(self, request: LiveRequest, offer: Offer, now: float, because: str) -> list[HostAction]:
         """Let a stream follow an offer: it stays where it is until it has caught up there."""
@@ -102,6 +105,10 @@ class Migrating:
         migration.move(Trigger.HURRIED)
         return self._switch(request, migration, _as_it_is(request, migration, instance), now, because)
 
+    def call_off(self, name: RequestId, now: float, because: str) -> list[HostAction]:
+        """Let a stream that is on its way stay where it is."""
+        return self._abandon(name, Trigger.GIVEN_UP, now, because)
+
     def give_up_on(self, node: NodeRecord, now: float, because: str) -> list[HostAction]:
         """Let nothing more come to a node."""
         return [
@@ -120,9 +127,6 @@ class Migrating:
         if migration is None or migration.destination not in node.load.instances:
             return []  # it was submitted there meanwhile, with all of its tokens
         return self._abandon(name, Trigger.GIVEN_UP, now, because, dropped=True)
-
-    def _arriving(self, node: NodeRecord) -> int:
-        return sum(len(one.arriving) for one in self._fleet.instances_on(node))
 
     def _look(self, name: RequestId, now: float) -> list[HostAction]:
         """Let one migration go on as far as it can now."""

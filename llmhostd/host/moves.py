@@ -1,7 +1,8 @@
 """What becomes of a request that an operator wants elsewhere?
 
-A stream moves live. What has said nothing yet moves at once, if its first token is in time there; so does best effort.
-Who could not be served there as promised stays, and the operator is told why.
+A stream moves live; where as many as may are on their way already, it follows when they have arrived. What has said
+nothing yet moves at once, if its first token is in time there; so does best effort. Who could not be served there as
+promised stays, and the operator is told why; so does a stream that is wanted where it still is.
 """
 
 from llmhostd.domain.actions import DeclineMove, HostAction
@@ -24,6 +25,8 @@ class Moves:
         self._routing = routing
         self._placement = placement
         self._migrating = migrating
+        self._following: dict[RequestId, NodeId] = {}
+        """Streams that go to these nodes as soon as they may begin to, in the order in which that was asked."""
 
     def asked(self, event: MoveAsked, now: float) -> list[HostAction]:
         """Move one request."""
@@ -40,14 +43,33 @@ class Moves:
         requests = [
             self._fleet.requests[name]
             for one in self._fleet.instances.values()
-            if one.node_id != event.node_id
             for name, load in one.load.requests.items()
-            if load.shape.model == event.name
+            if load.shape.model == event.name and (one.node_id != event.node_id or name in self._fleet.migrations)
         ]
         return [action for request in requests for action in self._move(request, node, now)]
 
+    def go_on(self, now: float) -> list[HostAction]:
+        """Let those follow that may begin now."""
+        actions: list[HostAction] = []
+        for name, node_id in list(self._following.items()):
+            request, node = self._fleet.requests.get(name), self._fleet.nodes[node_id]
+            if request is None or self._is_there(request, node):
+                del self._following[name]
+            else:
+                actions += self._move(request, node, now)
+        return actions
+
     def _move(self, request: LiveRequest, node: NodeRecord, now: float) -> list[HostAction]:
+        name = request.load.shape.id
+        self._following.pop(name, None)
+        if self._is_there(request, node):
+            return self._stay(request, node, now)
+        if self._is_coming(request, node):
+            return []
         why_not = self._hindrance(request, node)
+        if not why_not and self._must_wait(request, node, now):
+            self._following[name] = node.spec.id
+            return []
         if not why_not and self._migrating.may_begin(request):
             place = self._migrating.destination(request, now, [node])
             if not isinstance(place, str):
@@ -58,19 +80,43 @@ class Moves:
             if offer:
                 return self._placement.move(request, offer, now, ASKED)
             why_not = f"{node.spec.id} could not serve it in time, or has no room"
-        return [self._decline(request.load.shape.id, node.spec.id, why_not)]
+        return [self._decline(name, node.spec.id, why_not)]
+
+    def _stay(self, request: LiveRequest, node: NodeRecord, now: float) -> list[HostAction]:
+        """Let a stream stay where it is; if it is on its way elsewhere, call that off, but not against a drain."""
+        name = request.load.shape.id
+        migration = self._fleet.migrations.get(name)
+        if migration is None:
+            return [self._decline(name, node.spec.id, "it is there already")]
+        if node.draining:
+            return [self._decline(name, node.spec.id, f"{node.spec.id} is being drained")]
+        called_off = self._migrating.call_off(name, now, f"an operator wants it to stay on {node.spec.id}")
+        because = f"it is there, and no longer on its way to {migration.destination}"
+        return [*called_off, self._decline(name, node.spec.id, because)]
+
+    def _is_there(self, request: LiveRequest, node: NodeRecord) -> bool:
+        at = request.instance_id
+        return at is not None and self._fleet.instances[at].node_id == node.spec.id
+
+    def _is_coming(self, request: LiveRequest, node: NodeRecord) -> bool:
+        migration = self._fleet.migrations.get(request.load.shape.id)
+        return migration is not None and migration.destination in node.load.instances
+
+    def _must_wait(self, request: LiveRequest, node: NodeRecord, now: float) -> bool:
+        """Whether it has only just come where it is, or left there where it is wanted, or others arrive before it."""
+        name = request.load.shape.id
+        if name in node.leaving or name in node.dropping or not request.may_go_to(node.spec.id, now):
+            return True
+        may_begin = self._migrating.may_begin(request)
+        return self._migrating.full(node) if may_begin else self._migrating.may_begin_soon(request)
 
     def _hindrance(self, request: LiveRequest, node: NodeRecord) -> str:
         """Say why nobody need be asked; empty: somebody must be."""
-        name = request.load.shape.id
         if request.instance_id is None:
             return "it waits for a place"
-        if self._fleet.instances[request.instance_id].node_id == node.spec.id:
-            return "it is there already"
-        if name in self._fleet.migrations:
-            return f"it is on its way to {self._fleet.migrations[name].destination}"
-        if self._migrating.may_begin_soon(request):
-            return "it has only just come where it is; it can move again in a moment"
+        migration = self._fleet.migrations.get(request.load.shape.id)
+        if migration is not None:
+            return f"it is on its way to {migration.destination}"
         if not node.up or node.draining:
             return f"{node.spec.id} is {'being drained' if node.up else 'down'}"
         return ""

@@ -154,7 +154,7 @@ class Offers:
         newcomer = request
         if grace_s > request.shape.grace_s and self._policy.cold_start_grace and not moving:
             newcomer = replace(request, shape=msgspec.structs.replace(request.shape, grace_s=grace_s))
-        coming = self._with_arriving(node, but=request.shape.id)
+        coming = self._with_arriving(node, now, but=request.shape.id)
         there = when_free(coming, now, self._scheduling, loading_slowdown=self._shadow.loading_slowdown)
         grown_at_s = max(ready_at_s, now + self._budget.growth_s(instance, request))
         picture = what_if.picture(there, instance, grown_at_s)
@@ -169,18 +169,22 @@ class Offers:
         None: all but the last token. Asked is whether it could go on there as it does now, with as much headroom; one
         that is late where it is, as if it were due after the usual time.
         """
-        ready_at_s = self._residency.ready_at_s(instance, request, now)
-        later_s = max(ready_at_s - now, ready_at_s + request.shape.slo.tpot_s - request.deadline_s)
-        follower = _caught_up(request, later_s)
+        follower = self._follower(instance, request, now)
         if computed_tokens is not None:
             follower.computed_tokens = computed_tokens
         return replace(self.offer(instance, follower, now, moving=True), request=request)
 
-    def _with_arriving(self, node: NodeRecord, but: RequestId) -> NodeLoad:
+    def _follower(self, instance: Instance, request: RequestLoad, now: float) -> RequestLoad:
+        """Picture a stream as it comes to an instance; until that is ready, it goes on where it is."""
+        ready_at_s = self._residency.ready_at_s(instance, request, now)
+        later_s = max(ready_at_s - now, ready_at_s + request.shape.slo.tpot_s - request.deadline_s)
+        return _caught_up(request, later_s)
+
+    def _with_arriving(self, node: NodeRecord, now: float, but: RequestId) -> NodeLoad:
         """Picture a node as if the streams that are on their way there had arrived, all but one."""
         loads = dict(node.load.instances)
         for one in self._fleet.instances_on(node) if self._fleet.migrations else ():
-            arriving = {key: _caught_up(load) for key, load in one.arriving.items() if key != but}
+            arriving = {key: self._follower(one, load, now) for key, load in one.arriving.items() if key != but}
             if arriving:
                 loads[one.id] = replace(one.load, requests={**one.load.requests, **arriving})
         return NodeLoad(node.load.busy_until_s, loads)
@@ -218,7 +222,7 @@ class Offers:
         return other_kind, lacks, later_s > self._policy.start_slack_s, size
 
 
-def _caught_up(request: RequestLoad, later_s: float = 0.0) -> RequestLoad:
+def _caught_up(request: RequestLoad, later_s: float) -> RequestLoad:
     """Copy a stream as if its context were computed but for the last token, and all that it did had been later."""
     shape = request.shape
     first_s, last_s = request.said_s
