@@ -89,6 +89,8 @@ class MeasureProfile(Message):
     node_id: NodeId
     instance_id: InstanceId
     because: str
+    asked: bool = False
+    """Somebody asked for it, and may be watching: it goes before what is only to become finer."""
 
 
 class LearnProfile(Message):

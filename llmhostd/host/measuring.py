@@ -34,7 +34,8 @@ class Measuring:
         for name in list(self._asked):
             loaded = [each for each in self._fleet.instances_of(name) if each.loaded]
             ready = [each for each in loaded if each.measuring or self._has_room(each)]
-            actions += [each for one in ready for each in self._order(one, now, "asked to measure it again")]
+            for one in ready:
+                actions += self._order(one, now, "asked to measure it again", asked=True)
             if ready or name not in self._fleet.models:
                 del self._asked[name]
         for one in self._cut_off():
@@ -77,10 +78,10 @@ class Measuring:
                 chosen.append(one)
         return chosen
 
-    def _order(self, instance: Instance, now: float, because: str) -> list[HostAction]:
+    def _order(self, instance: Instance, now: float, because: str, *, asked: bool = False) -> list[HostAction]:
         """Samples run in packed weights: it is promised what it holds then."""
         instance.measuring, instance.taught = instance.measuring or "asked", False
-        order = MeasureProfile(node_id=instance.node_id, instance_id=instance.id, because=because)
+        order = MeasureProfile(node_id=instance.node_id, instance_id=instance.id, because=because, asked=asked)
         return [order, *self._residency.settle(instance, now, f"{instance.model} is to be measured")]
 
     def _has_room(self, instance: Instance) -> bool:

@@ -103,7 +103,7 @@ class NodeMind:
     def _measure(self, command: commands.MeasureProfile) -> list[NodeAction]:
         one = self.instances.get(command.instance_id)
         if one is not None:
-            one.measuring = True
+            one.measuring, one.asked = True, command.asked
         return []
 
     def _submit(self, command: commands.SubmitRequest) -> list[NodeAction]:
@@ -247,6 +247,7 @@ class NodeMind:
         one = self.instances.get(event.instance_id)
         if one is not None:
             one.measuring = not event.complete
+            one.asked = one.asked and one.measuring
         return []
 
     def _taught(self, command: commands.LearnProfile) -> list[NodeAction]:

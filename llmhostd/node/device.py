@@ -221,8 +221,8 @@ class Device:
         """What to do while nobody waits, before best-effort work; not beside a load that somebody waits for."""
         if self._load_awaited():
             return
-        # Those that nobody ever measured first: a coarse profile is enough to serve with.
-        for one in sorted(self.instances.values(), key=lambda each: each.measured):
+        # First those that nobody ever measured, as a coarse profile is enough to serve with, or that are asked for.
+        for one in sorted(self.instances.values(), key=lambda each: each.measured and not each.asked):
             choice: DeviceAction | Eviction | None = None
             if one.computes and not one.blocked:
                 if one.measuring:

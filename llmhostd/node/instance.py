@@ -39,6 +39,8 @@ class NodeInstance:
     """The corrections that the host knows of."""
     measuring: bool = False
     """Samples of its profile remain to be run."""
+    asked: bool = False
+    """Somebody asked for them."""
     phase: Phase = Phase.QUEUED
     emptied: bool = False
     """QUEUED because a rest destroyed it."""

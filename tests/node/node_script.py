@@ -217,8 +217,9 @@ class NodeScript:
     def unload(self, now, name):
         return commands.UnloadInstance(node_id=NODE, instance_id=InstanceId(name), because="idle for very long")
 
-    def measure(self, now, name):
-        return commands.MeasureProfile(node_id=NODE, instance_id=InstanceId(name), because="asked for")
+    def measure(self, now, name, asked=""):
+        name = InstanceId(name)
+        return commands.MeasureProfile(node_id=NODE, instance_id=name, because="asked for", asked=bool(asked))
 
     def prefix(self, now, name, tokens):
         return events.PrefixMatched(request_id=RequestId(name), cached_tokens=int(tokens))
