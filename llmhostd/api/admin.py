@@ -23,9 +23,6 @@ from llmhostd.domain.snapshot import (
     UsageRow,
 )
 
-_DIGITS = 19
-"""Of a number that fits 64 bits."""
-
 
 @get("/api/v1/host", operation_id="get_host", summary="The daemon itself")
 async def get_host(service: Host) -> HostSnapshot:
@@ -133,5 +130,4 @@ async def follow_decisions(
     last_event_id: Annotated[str, HeaderParameter(name="Last-Event-ID", description="Go on behind this event.")] = "",
 ) -> ASGIApp:
     """The last ones first, then each as it is made; what nodes ran is sampled."""
-    after = int(last_event_id) if last_event_id.isdecimal() and len(last_event_id) < _DIGITS else 0
-    return EventFeed(serving.service.subscribe(after), serving.policy.first_byte_s)
+    return EventFeed(serving.service.subscribe(last_event_id), serving.policy.first_byte_s)

@@ -124,7 +124,8 @@ class EventFeed:
             return b""
         if not decisions:
             return None
-        return b"".join(b"id: %d\ndata: %s\n\n" % (one.sequence, msgspec.json.encode(one)) for one in decisions)
+        named = ((self._subscription.event_id(one).encode(), msgspec.json.encode(one)) for one in decisions)
+        return b"".join(b"id: %s\ndata: %s\n\n" % each for each in named)
 
 
 async def whole_body(completion: Completion, render: Render) -> bytes:

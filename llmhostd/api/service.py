@@ -174,6 +174,10 @@ class Completion(Protocol):
 class Subscription(Protocol):
     """A reader of decisions."""
 
+    def event_id(self, decision: Decision) -> str:
+        """Name a decision for whoever wants to go on behind it, in this run of the daemon or the next."""
+        ...
+
     async def decisions(self) -> list[Decision]:
         """Wait for what comes next, the recent ones first; none once closed. A slow reader misses the oldest."""
         ...
@@ -290,6 +294,6 @@ class Service(Protocol):
         """
         ...
 
-    def subscribe(self, after: int) -> Subscription:
-        """Follow the decisions after a sequence number; 0: all that are kept. RefusedError when too many do."""
+    def subscribe(self, after: str) -> Subscription:
+        """Follow the decisions behind an event of this run, else all that are kept. RefusedError when too many do."""
         ...

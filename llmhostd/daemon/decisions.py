@@ -18,6 +18,8 @@ KEPT = 100
 """Decisions that a new follower sees first."""
 _QUEUED = 1000
 """Decisions kept for a follower that is slow; older ones are dropped."""
+_DIGITS = 19
+"""Of a number that fits 64 bits."""
 _SAMPLE_S = 0.1
 """At most one iteration per node is told in this time."""
 
@@ -34,6 +36,10 @@ class Follower:
         self._queue: deque[Decision] = deque((one for one in feed.recent if one.sequence > after), maxlen=_QUEUED)
         self._changed = asyncio.Event()
         self._closed = False
+
+    def event_id(self, decision: Decision) -> str:
+        """Name a decision in its run."""
+        return f"{self._feed.run}-{decision.sequence}"
 
     def put(self, decision: Decision) -> None:
         """Queue a decision."""
@@ -63,17 +69,20 @@ class DecisionFeed:
         self.recent: deque[Decision] = deque(maxlen=KEPT)
         self.followers: dict[Follower, None] = {}
         self._most_followers = most_followers
+        self.run = f"{time.time_ns():x}"
+        """Of the daemon: numbers of another run say nothing about this one."""
         self._next = 1
         self._sampled_s: dict[NodeId, float] = {}
 
-    def follow(self, after: int) -> Follower:
-        """Begin after a sequence number (0: with all that is kept). Raises RefusedError when too many follow."""
+    def follow(self, after: str = "") -> Follower:
+        """Begin behind an event of this run, else with all that is kept. Raises RefusedError when too many follow."""
         if len(self.followers) >= self._most_followers:
             raise RefusedError(
                 Refusal.UNAVAILABLE, f"{self._most_followers} followers of events already", retry_after_s=5.0
             )
-        # A number of an earlier run of the daemon says nothing about this one.
-        follower = Follower(self, after if after < self._next else 0)
+        run, _, sequence = after.partition("-")
+        seen = run == self.run and sequence.isdecimal() and len(sequence) < _DIGITS
+        follower = Follower(self, int(sequence) if seen else 0)
         self.followers[follower] = None
         return follower
 

@@ -277,7 +277,7 @@ class Daemon:
         """See `Service`."""
         return await self._records.read_usage(per_day=per_day, since=since)
 
-    def subscribe(self, after: int) -> Follower:
+    def subscribe(self, after: str) -> Follower:
         """See `Service`."""
         return self._feed.follow(after)
 

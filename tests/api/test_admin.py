@@ -147,8 +147,9 @@ def test_events_tell_every_decision_with_its_reason(daemon: DaemonProcess) -> No
     with daemon.http.stream("GET", "/api/v1/events") as feed:
         lines = feed.iter_lines()
         daemon.http.post("/v1/chat/completions", json=HELLO | {"model": "tiny-llama"})
-        seen, last = [], 0
+        seen, last, run = [], 0, ""
         for line in lines:
+            run = line.removeprefix("id: ").partition("-")[0] if line.startswith("id: ") else run
             if line.startswith("data: "):
                 seen.append(json.loads(line.removeprefix("data: ")))
                 assert seen[-1]["sequence"] > last
@@ -159,8 +160,8 @@ def test_events_tell_every_decision_with_its_reason(daemon: DaemonProcess) -> No
     assert submit["subject"].startswith("req-")
     assert submit["node_id"] == "cpu0"
     assert "first token in" in submit["because"]
-    with daemon.http.stream("GET", "/api/v1/events", headers={"Last-Event-ID": str(last - 1)}) as feed:
-        assert next(iter(feed.iter_lines())) == f"id: {last}"
+    with daemon.http.stream("GET", "/api/v1/events", headers={"Last-Event-ID": f"{run}-{last - 1}"}) as feed:
+        assert next(iter(feed.iter_lines())) == f"id: {run}-{last}"
 
 
 def test_metrics_count_by_model(daemon: DaemonProcess) -> None:

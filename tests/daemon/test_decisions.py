@@ -29,7 +29,7 @@ def test_a_new_follower_gets_what_is_kept_then_what_comes() -> None:
         feed = DecisionFeed(1)
         for number in range(KEPT + 5):
             feed.tell(unload(number))
-        follower = feed.follow(0)
+        follower = feed.follow()
         seen = [one.sequence for one in await follower.decisions()]
         waiting = asyncio.ensure_future(follower.decisions())
         await asyncio.sleep(0)
@@ -40,14 +40,26 @@ def test_a_new_follower_gets_what_is_kept_then_what_comes() -> None:
 
 
 def test_a_follower_goes_on_where_it_was_unless_the_daemon_is_another() -> None:
-    async def follow(after: int) -> list[int]:
-        feed = DecisionFeed(1)
-        for number in range(5):
-            feed.tell(unload(number))
-        return [one.sequence for one in await feed.follow(after).decisions()]
+    async def resume(before: DecisionFeed, now: DecisionFeed) -> list[int]:
+        follower = before.follow()
+        third = (await follower.decisions())[2]
+        follower.close()
+        return [one.sequence for one in await now.follow(follower.event_id(third)).decisions()]
 
-    assert asyncio.run(follow(3)) == [4, 5]
-    assert asyncio.run(follow(700)) == [1, 2, 3, 4, 5]
+    earlier, later = (DecisionFeed(9) for _ in range(2))
+    for number in range(5):
+        earlier.tell(unload(number))
+        later.tell(unload(number))
+    assert asyncio.run(resume(earlier, earlier)) == [4, 5]
+    assert asyncio.run(resume(earlier, later)) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("after", ["3", "-", "RUN-", "RUN-x", "RUN-" + "9" * 5000, "RUN-²"])
+def test_what_is_no_event_of_it_is_no_place_to_go_on_from(after: str) -> None:
+    feed = DecisionFeed(1)
+    feed.tell(unload(1))
+    follower = feed.follow(after.replace("RUN", feed.run))
+    assert [one.sequence for one in asyncio.run(follower.decisions())] == [1]
 
 
 def test_a_decision_tells_what_of_whom_where_and_why() -> None:
@@ -68,7 +80,7 @@ def test_iterations_are_sampled_per_node() -> None:
 def test_a_follower_that_never_reads_misses_the_oldest_only() -> None:
     async def follow() -> list[int]:
         feed = DecisionFeed(1)
-        follower = feed.follow(0)
+        follower = feed.follow()
         for number in range(5000):
             feed.tell(unload(number))
         return [one.sequence for one in await follower.decisions()]
@@ -78,9 +90,9 @@ def test_a_follower_that_never_reads_misses_the_oldest_only() -> None:
 
 def test_too_many_followers_are_refused_and_closing_frees_a_place() -> None:
     feed = DecisionFeed(1)
-    follower = feed.follow(0)
+    follower = feed.follow()
     with pytest.raises(RefusedError, match="1 followers of events already"):
-        feed.follow(0)
+        feed.follow()
     follower.close()
     assert asyncio.run(follower.decisions()) == []
-    feed.follow(0)
+    feed.follow()
