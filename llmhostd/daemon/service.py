@@ -46,7 +46,7 @@ from llmhostd.domain.events import (
 )
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import ModelName, NodeId, RequestId
-from llmhostd.domain.model import ModelSpec
+from llmhostd.domain.model import ModelSpec, ModelState
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.snapshot import (
     HostSnapshot,
@@ -210,6 +210,10 @@ class Daemon:
     def load(self, name: ModelName) -> None:
         """See `Service`."""
         self._models.spec(name)
+        for one in self._look().models:
+            if one.name == name and one.state is ModelState.QUARANTINED:
+                because = f"{name} is quarantined: {one.because}; `llmhostd models release {name}` lets it try again"
+                raise CallerError(f"name: {because}", field="name")
         self._loop.hear(WarmUpAsked(name=name))
 
     def unload(self, name: ModelName) -> None:

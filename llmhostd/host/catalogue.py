@@ -103,9 +103,12 @@ class Catalogue:
             actions += self._dismiss(instance, now)
         return actions
 
-    def warm_up_asked(self, event: WarmUpAsked, now: float) -> list[HostAction]:  # noqa: ARG002 - as the others
-        """Load a model as soon as a node has the memory."""
+    def warm_up_asked(self, event: WarmUpAsked, now: float) -> list[HostAction]:
+        """Load a model as soon as a node has the memory; at once, too, if its last load failed just now."""
         if self._offered(event.name):
+            base = self._fleet.models.get(self._fleet.models[event.name].spec.served_by)
+            if base is not None:
+                base.broken_until_s = now
             self._wanted[event.name] = None
         return []
 

@@ -73,6 +73,9 @@ def test_quarantine_and_drain_hold_until_somebody_ends_them(tmp_path: Path, tiny
         found = llmhostd(*here, "doctor").stdout
         assert "`llmhostd models release tiny-llama` tries again" in " ".join(found.split())
         assert "`llmhostd drain gpu1 --end` uses it again" in " ".join(found.split())
+        asked = llmhostd(*here, "models", "load", "tiny-llama")
+        assert (asked.returncode, "name: tiny-llama is quarantined: " in asked.stderr) == (2, True)
+        assert "`llmhostd models release tiny-llama` lets it try again" in asked.stderr
         assert llmhostd(*here, "models", "release", "tiny-llama").returncode == 0
         assert llmhostd(*here, "drain", "gpu1", "--end").returncode == 0
         killed(daemon)

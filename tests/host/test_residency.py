@@ -194,6 +194,14 @@ def test_warm_ups_wait_for_a_node_and_for_memory():
     assert measured[0].model == "rook"
 
 
+def test_whoever_asks_for_a_load_need_not_wait_because_the_last_one_failed():
+    box = Box()
+    box(events.WarmUpAsked(name="wren"))
+    box(reports.LoadFailed(node_id="cpu0", instance_id="wren@cpu0#0", error="its file is damaged"))
+    assert only(RefuseRequest, box.ask()).refusal is Refusal.MODEL_BROKEN
+    assert kinds(box(events.WarmUpAsked(name="wren"))) == ["LoadInstance"]
+
+
 def test_an_unload_waits_until_nobody_is_served():
     box = Box()
     instance_id = box.load()
