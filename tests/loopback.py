@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -10,6 +10,10 @@ class Answers(BaseHTTPRequestHandler):
     """Answers with bodies, and may break off."""
 
     protocol_version = "HTTP/1.1"
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # whoever asked has gone, as a client may between two requests
+            super().handle()
 
     def log_message(self, *args: object) -> None:
         pass

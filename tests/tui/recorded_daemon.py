@@ -3,9 +3,11 @@
 import json
 import socketserver
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from loopback import Answers
 
 RECORDED = Path(__file__).parent / "recorded"
 KINDS = ("host", "models", "nodes", "instances", "requests")
@@ -56,13 +58,12 @@ class _UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Answers):
     timeout = 1
     daemon: RecordedDaemon
     stopping: threading.Event
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
         what = self.path.removeprefix("/api/v1/")
         if what == "events":
             self._follow()
@@ -72,13 +73,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, {"error": "no such thing"})
 
     def _answer(self, status: int, body: Any) -> None:
-        content = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("Connection", "close" if self.stopping.is_set() else "keep-alive")
-        self.end_headers()
-        self.wfile.write(content)
+        connection = "close" if self.stopping.is_set() else "keep-alive"
+        self.send(status, json.dumps(body).encode(), {"Content-Type": "application/json", "Connection": connection})
 
     def _follow(self) -> None:
         after = self.headers.get("Last-Event-ID", "")
@@ -93,9 +89,6 @@ class _Handler(BaseHTTPRequestHandler):
             for event in [one for one in self.daemon.events if one["sequence"] > sent]:
                 sent = event["sequence"]
                 self.wfile.write(f"id: {sent}\nevent: decision\ndata: {json.dumps(event)}\n\n".encode())
-
-    def log_message(self, *args: object) -> None:
-        """Say nothing: the tests do."""
 
     def address_string(self) -> str:
         return "peer"
