@@ -199,9 +199,9 @@ class Residency:
         pack_s, again_s = again.pack_s, again.start_s
         share = self._keep_alive.spare_gpu if self._on_spare_gpu(instance) else 1.0
         if unused_s >= self._keep_alive.warm_s(again_s) * share:
-            return self.unload(instance, now, f"unused for {unused_s:.0f} s; to have it again takes {again_s:.1f} s")
+            return self.unload(instance, now, f"unused for {unused_s:.0f} s; to have it again takes {again_s:.2f} s")
         if instance.state is ModelState.RESIDENT and unused_s >= self._keep_alive.resident_s(pack_s) * share:
-            return self.rest(instance, now, f"unused for {unused_s:.0f} s; to pack its weights takes {pack_s:.1f} s")
+            return self.rest(instance, now, f"unused for {unused_s:.0f} s; to pack its weights takes {pack_s:.2f} s")
         return []
 
     def _on_spare_gpu(self, instance: Instance) -> bool:
@@ -282,8 +282,9 @@ class Residency:
         self._starts.asked_of(instance)
         profile = self._fleet.profile_of(instance)
         wait_s = instance.load.ready_at_s - now
-        measured = self._fleet.measured(instance)
-        known = "" if measured else "; never measured on this hardware" + (", but others were" if profile else "")
+        known = "" if self._fleet.measured(instance) else "; never measured on this hardware, but others were"
+        if profile is None:
+            known = f", {self._policy.unmeasured_profile_s:.1f} s of it to measure what this hardware never ran"
         return LoadInstance(
             node_id=instance.node_id,
             instance_id=instance.id,

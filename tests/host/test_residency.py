@@ -24,7 +24,7 @@ def test_an_idle_instance_goes_back_to_warm_and_then_goes():
     assert box.tick(after=59.0) == []
     rest = only(RestInstance, box.tick(after=2.0))
     assert rest.instance_id == instance_id
-    assert rest.because == "unused for 61 s; to pack its weights takes 0.1 s"
+    assert rest.because == "unused for 61 s; to pack its weights takes 0.10 s"
     box.report(instance_id, ModelState.WARM, after=0.5)
     assert box.tick(after=290.0) == []
     assert only(UnloadInstance, box.tick(after=100.0)).instance_id == instance_id

@@ -174,6 +174,17 @@ def test_enter_says_all_of_a_request_and_what_was_decided_about_it(daemon: Recor
     watch(daemon, act)
 
 
+def test_rates_are_named_with_their_unit(daemon: RecordedDaemon) -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda text: "moves with its" in text)
+        await pilot.press("shift+tab", "enter")
+        text = await until(pilot, lambda text: "iterations per second" in text)
+        assert "tokens per second" in text
+        assert "/s" in line_of(text, "disk bandwidth")
+
+    watch(daemon, act)
+
+
 def test_the_cursor_stays_on_its_request(daemon: RecordedDaemon) -> None:
     async def act(pilot: Pilot[None]) -> None:
         await until(pilot, lambda text: "▌ req-1201" in text)

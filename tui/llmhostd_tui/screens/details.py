@@ -20,7 +20,7 @@ from llmhostd_tui.picture import Picture
 from llmhostd_tui.widgets.decisions import COLOURS, clock
 from llmhostd_tui.widgets.nodes import NodeRow
 from llmhostd_tui.widgets.requests import RequestRow
-from llmhostd_tui.words import spell_bytes, spell_kind, spell_seconds
+from llmhostd_tui.words import spell_bytes, spell_kind, spell_seconds, spell_share
 
 LATEST = 40
 """Decisions that are listed."""
@@ -111,8 +111,15 @@ def _facts(thing: Word) -> Iterator[tuple[str, Text]]:
     """Every field, its unit spelled."""
     for field in msgspec.structs.fields(thing):
         value = getattr(thing, field.name)
-        label = field.name.removesuffix("_bytes").removesuffix("_unix_s").removesuffix("_s").replace("_", " ")
-        yield label, Text(_spell(field.name, value, thing))
+        yield _label(field.name), Text(_spell(field.name, value, thing))
+
+
+def _label(name: str) -> str:
+    """The words of a field's name; its unit stands at the value, unless that is a rate."""
+    for suffix, word in (("_bytes_per_s", " bandwidth"), ("_per_s", " per second")):
+        if name.endswith(suffix):
+            return (name.removesuffix(suffix) + word).replace("_", " ")
+    return name.removesuffix("_bytes").removesuffix("_unix_s").removesuffix("_s").replace("_", " ")
 
 
 def _spell(name: str, value: object, thing: Word) -> str:
@@ -129,7 +136,7 @@ def _spell(name: str, value: object, thing: Word) -> str:
     if name.endswith("_s") and isinstance(value, float):
         return spell_seconds(value)
     if name in ("busy", "start_error") and isinstance(value, float):
-        return f"{value:.0%}"
+        return spell_share(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):

@@ -71,7 +71,7 @@ class Decisions(Table[Decision]):
 
     columns: ClassVar[Sequence[Column[Decision]]] = (
         Column("DECISIONS", _at, 10),
-        Column("WHAT", _kind, 11, rank=2),
+        Column("WHAT", _kind, 11, 13, rank=2),
         Column("OF", _subject, 12, 26, rank=1),
         Column("ON", _node, 6, rank=3),
         Column("WHY", _why, 36, 400),
