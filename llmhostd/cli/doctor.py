@@ -42,6 +42,10 @@ from llmhostd.domain.errors import LlmhostdError
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.snapshot import HostSnapshot, ModelSnapshot, NodeSnapshot
 from llmhostd.domain.words import Word
+from llmhostd.loader.adapter import WEIGHTS_FILE, is_adapter
+from llmhostd.loader.header import read_header
+from llmhostd.loader.plain_file import looking_into
+from llmhostd.loader.safetensors import describe
 from llmhostd.state.last_run import last_run
 
 FAIR_ERROR = 0.25
@@ -97,10 +101,24 @@ def examine(place: Place) -> Diagnosis:
         findings.append(broken("nodes", f"{error}."))
     else:
         findings += [*check_nodes(layout, machine.acceleration), *check_engines(layout.nodes)]
-    findings += [*check_state(state_dir_of(place)), *check_copies(place)]
+    findings += [*check_state(state_dir_of(place)), *check_files(place), *check_copies(place)]
     said, ours = examine_daemon(place)
     findings += [*said, *check_port(config.http.host, config.http.port, ours)]
     return Diagnosis(findings=tuple(findings), acceleration=machine.acceleration, layout=layout)
+
+
+def check_files(place: Place) -> Iterator[Finding]:
+    """Whether what models are served from can be read, as far as that is seen without reading all of it."""
+    try:
+        paths = sorted(served_paths(state_dir_of(place)))
+    except (sqlite3.Error, OSError):
+        return  # what is wrong with the state is another finding
+    for path in paths:
+        try:
+            with looking_into(path):
+                read_header(path / WEIGHTS_FILE) if is_adapter(path) else describe(path)
+        except LlmhostdError as error:
+            yield broken("files", f"{error}.")
 
 
 def check_copies(place: Place) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import NO_MODELS
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.loader.adapter import verify_adapter
+from llmhostd.loader.plain_file import looking_into
 from llmhostd.loader.progress import Progress, drawn_progress
 from llmhostd.loader.store_index import arrives, is_store
 from llmhostd.loader.verify import verify as verify_store
@@ -44,11 +45,13 @@ def verify(place: Place, /, names: tuple[str, ...]) -> int:
 
 def _damage(one: RegisteredModel, draw: Progress) -> str:
     """Say what is wrong with a model's weights; nothing if they are whole."""
+    path = Path(one.path)
     try:
-        if one.adapter:
-            verify_adapter(Path(one.path), one.shape.architecture, one.adapter.identity)
-        else:
-            verify_store(Path(one.path), partial(draw, one.name))
+        with looking_into(path):
+            if one.adapter:
+                verify_adapter(path, one.shape.architecture, one.adapter.identity)
+            else:
+                verify_store(path, partial(draw, one.name))
     except CheckpointError as error:
         return str(error)
     return ""
@@ -57,4 +60,7 @@ def _damage(one: RegisteredModel, draw: Progress) -> str:
 def _has_checksums(one: RegisteredModel) -> bool:
     """Whether it has checksums, or should have."""
     path = Path(one.path)
-    return one.adapter is not None or not path.is_dir() or (is_store(path) and not arrives(path))
+    try:
+        return one.adapter is not None or not path.is_dir() or (is_store(path) and not arrives(path))
+    except OSError:
+        return True  # why it cannot be looked into is said with the others

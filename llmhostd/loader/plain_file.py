@@ -30,6 +30,15 @@ def opened(file: Path) -> Iterator[BinaryIO]:
         raise CheckpointError(f"{file}: cannot be read: {_why(file, error)}") from error
 
 
+@contextlib.contextmanager
+def looking_into(directory: Path) -> Iterator[None]:
+    """Raise CheckpointError where this user may not see what lies in a checkpoint's directory."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{error.filename or directory}: cannot be read: {error.strerror}") from error
+
+
 def content(file: Path, most_bytes: int) -> bytes:
     """Read all of a small one. Raises CheckpointError, for one that is larger, too."""
     with opened(file) as stream:

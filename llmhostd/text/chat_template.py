@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from llmhostd.domain.errors import CallerError, CheckpointError
+from llmhostd.domain.errors import CallerError, CheckpointError, in_words
 from llmhostd.text.template_process import RenderingStoppedError, TemplateProcess
 
 PLAIN_TRANSCRIPT = """\
@@ -86,7 +86,7 @@ def read_templates(checkpoint: Path, tokenizer_config: Mapping[str, Any]) -> dic
         try:
             return {_DEFAULT: file.read_text(encoding="utf-8")}
         except (OSError, UnicodeDecodeError) as error:
-            raise CheckpointError(f"{file}: cannot be read: {error}") from error
+            raise CheckpointError(f"{file}: cannot be read: {in_words(error)}") from error
     stored = tokenizer_config.get("chat_template")
     if stored is None:
         return {_DEFAULT: PLAIN_TRANSCRIPT}

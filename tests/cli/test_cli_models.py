@@ -191,4 +191,9 @@ def test_a_copy_is_verified(tmp_path: Path, tiny_models_dir: Path) -> None:
     for_all = llmhostd("--state-dir", tmp_path, "models", "verify")
     assert (for_all.returncode, for_all.stdout) == (1, "tiny-qwen3 is whole\n"), "one that is damaged hides no other"
     assert f"llmhostd: {data}: block" in for_all.stderr
+    (data.parent / "weights.llmhostd.json").unlink()
+    found = json.loads(llmhostd("--state-dir", tmp_path, "doctor", "--json").stdout)["findings"]
+    assert [one["sentence"] for one in found if one["subject"] == "files"] == [
+        f"{data}.json: cannot be read: No such file or directory."
+    ]
     assert "did you mean 'tiny-llama'" in refused("--state-dir", tmp_path, "models", "verify", "tiny-lama", status=2)

@@ -96,18 +96,20 @@ def test_no_room_is_a_clear_error_and_leaves_nothing(tmp_path: Path, source: Pat
 
 
 @pytest.mark.parametrize(
-    ("forbidden", "said"),
+    ("forbidden", "mode", "said"),
     [
-        ("own/model.safetensors", "{path}: cannot be read: Permission denied"),
-        ("own/tokenizer.json", "{path}: cannot be read: Permission denied"),
-        ("own/config.json", "{path}: cannot be read: Permission denied"),
-        ("stores", "{path}/made: cannot be written: Permission denied"),
+        ("own/model.safetensors", 0, "{path}: cannot be read: Permission denied"),
+        ("own/tokenizer.json", 0, "{path}: cannot be read: Permission denied"),
+        ("own/config.json", 0, "{path}: cannot be read: Permission denied"),
+        ("own", 0, "{path}/config.json: cannot be read: Permission denied"),
+        ("own", 0o100, "{path}: cannot be read: Permission denied"),
+        ("stores", 0, "{path}/made: cannot be written: Permission denied"),
     ],
 )
-def test_what_this_user_may_not_do_is_named(tmp_path: Path, own: Path, forbidden: str, said: str) -> None:
+def test_what_this_user_may_not_do_is_named(tmp_path: Path, own: Path, forbidden: str, mode: int, said: str) -> None:
     (tmp_path / "stores").mkdir()
     path = tmp_path / forbidden
-    path.chmod(0)
+    path.chmod(mode)
     script = f"""{WITHOUT_PRIVILEGES}
 import sys
 from pathlib import Path
