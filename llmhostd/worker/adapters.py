@@ -1,7 +1,8 @@
 """Which adapters are open in this worker, and which requests wait until theirs is?
 
-Reading one takes the disk's time, which the device must not wait for: a thread does it. What is open stays so: it is a
-view of the page cache, and a few MB of that.
+Reading one takes the disk's time, which the device must not wait for: a thread does it. Those used last stay open: each
+is a view of the page cache, a few MB of that, and a file descriptor; the disk cannot have the room of a file that was
+deleted before it is closed.
 """
 
 import queue
@@ -16,6 +17,9 @@ from llmhostd.engines.frames import AdapterFile, StageFrame, SubmitFrame
 from llmhostd.loader.adapter import AdapterWeights, verify_adapter
 from llmhostd.worker.loads import explain
 
+_KEPT = 256
+"""So many stay open, beside those that requests have."""
+
 _Opened = tuple[AdapterFile, AdapterWeights | str]
 """Weights, or why there are none."""
 
@@ -23,10 +27,12 @@ _Opened = tuple[AdapterFile, AdapterWeights | str]
 class Adapters:
     """Adapters by identity."""
 
-    def __init__(self, ring: Callable[[], None]) -> None:
+    def __init__(self, ring: Callable[[], None], kept: int = _KEPT) -> None:
         """`ring` is called from the thread whenever one was opened, or could not be."""
         self._ring = ring
+        self._kept = kept
         self._open: dict[str, AdapterWeights] = {}
+        """The least recently used first."""
         self._waiting: dict[str, dict[RequestId, SubmitFrame | StageFrame]] = {}
         """By identity, in order of arrival."""
         self._wanted: queue.SimpleQueue[tuple[AdapterFile, Architecture]] = queue.SimpleQueue()
@@ -34,8 +40,12 @@ class Adapters:
         threading.Thread(target=self._work, name="adapters", daemon=True).start()
 
     def of(self, frame: SubmitFrame | StageFrame) -> AdapterWeights | None:
-        """What a request is computed with, once `waits` was asked for it."""
-        return self._open[frame.adapter.identity] if frame.adapter else None
+        """What a request is computed with, right after `waits` said no, or `opened` named it."""
+        if frame.adapter is None:
+            return None
+        identity = frame.adapter.identity
+        weights = self._open[identity] = self._open.pop(identity)
+        return weights
 
     def waits(self, frame: SubmitFrame | StageFrame, base: Architecture) -> bool:
         """Whether a request must wait until its adapter for such a base is open; `opened` tells then."""
@@ -54,6 +64,8 @@ class Adapters:
 
     def opened(self) -> Sequence[tuple[SubmitFrame | StageFrame, str]]:
         """Return the requests that need not wait any more, each with why its adapter cannot be used; empty: it can."""
+        while len(self._open) > self._kept:
+            del self._open[next(iter(self._open))]
         ended: list[tuple[SubmitFrame | StageFrame, str]] = []
         while not self._opened.empty():
             file, found = self._opened.get()

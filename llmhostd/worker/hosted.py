@@ -13,6 +13,7 @@ from llmhostd.domain.reports import InstanceReported, LoadStages, RowReport
 from llmhostd.engines.frames import LoadFrame, StageFrame, SubmitFrame
 from llmhostd.engines.interface import EngineInstance
 from llmhostd.engines.runner import Runner
+from llmhostd.loader.adapter import AdapterWeights
 from llmhostd.loader.fetch import Fetch
 from llmhostd.worker.measure import Measurement, MeasurePolicy
 from llmhostd.worker.timing import Stopwatch
@@ -26,8 +27,8 @@ class Hosted:
         self.checkpoint = Path(frame.checkpoint)
         self.state = ModelState.LOADING
         self.runner: Runner | None = None
-        self.waiting: dict[RequestId, SubmitFrame | StageFrame] = {}
-        """Submitted or staged before there was a runner, in order."""
+        self.waiting: dict[RequestId, tuple[SubmitFrame | StageFrame, AdapterWeights | None]] = {}
+        """Submitted or staged before there was a runner, in order, and what they are computed with."""
         self.measurement: Measurement | None = None
         self.fetch: Fetch | None = None
         """Its weights on their way over the network; None: they are here."""

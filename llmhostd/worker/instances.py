@@ -21,6 +21,7 @@ from llmhostd.domain.reports import LoadFailed, LoadStages, RequestFailed, Reque
 from llmhostd.engines.frames import LoadFrame, StageFrame, SubmitFrame
 from llmhostd.engines.interface import LoadOptions
 from llmhostd.engines.runner import PlanError
+from llmhostd.loader.adapter import AdapterWeights
 from llmhostd.worker.adapters import Adapters
 from llmhostd.worker.arrivals import Arrivals
 from llmhostd.worker.budget import Budget
@@ -149,10 +150,11 @@ class Instances:
             # The instance went while the command was on its way; the daemon has heard so.
             return ()
         self._where[frame.command.request.id] = hosted
+        weights = self._adapters.of(frame)
         if hosted.runner is None:
-            hosted.waiting[frame.command.request.id] = frame
+            hosted.waiting[frame.command.request.id] = frame, weights
             return ()
-        return self._enter(hosted, frame)
+        return self._enter(hosted, frame, weights)
 
     def forget(self, request_id: RequestId) -> Hosted | None:
         """Free what a request holds; where that was. None: what was on a lost instance went with it."""
@@ -212,8 +214,8 @@ class Instances:
         ]
         waiting = list(hosted.waiting.values())
         hosted.waiting.clear()
-        for frame in waiting:
-            events += self._enter(hosted, frame)
+        for frame, weights in waiting:
+            events += self._enter(hosted, frame, weights)
         return events
 
     def _next_round(self, frame: StageFrame) -> Sequence[NodeEvent]:
@@ -223,10 +225,11 @@ class Instances:
             hosted.runner.stage(frame.command.request.id, frame.tokens)
         return ()
 
-    def _enter(self, hosted: Hosted, frame: SubmitFrame | StageFrame) -> Sequence[NodeEvent]:
+    def _enter(
+        self, hosted: Hosted, frame: SubmitFrame | StageFrame, weights: AdapterWeights | None
+    ) -> Sequence[NodeEvent]:
         request, running = frame.command.request, hosted.running
         try:
-            weights = self._adapters.of(frame)
             if isinstance(frame, StageFrame):
                 cached = running.stage(request.id, frame.tokens, weights)
             else:

@@ -1,8 +1,9 @@
-"""A worker whose adapter lies on a disk that hangs: nobody else waits for it, and who waits may leave."""
+"""A worker that reads adapters for long: nobody else waits for them, and who waits may leave."""
 
 import asyncio
 import json
 import os
+import threading
 from pathlib import Path
 
 import msgspec
@@ -13,26 +14,30 @@ from goldens.adapters import adapter_config, seeded_adapter
 from llmhostd.checkpoints.adapter import linear_names
 from llmhostd.domain.commands import CancelRequest, RecallRequest
 from llmhostd.domain.ids import NodeId, RequestId
-from llmhostd.domain.model import AdapterSlots, ComputePrecision, KvPrecision
+from llmhostd.domain.model import AdapterSlots, ComputePrecision, KvPrecision, ModelState
 from llmhostd.domain.reports import RequestFailed, RequestReturned
 from llmhostd.domain.request import Sampling
 from llmhostd.engines.discovery import find_engine
 from llmhostd.engines.frames import AdapterFile
 from llmhostd.engines.interface import LoadOptions
 from llmhostd.engines.runner import Runner
-from llmhostd.loader.adapter import CONFIG_FILE, open_adapter
+from llmhostd.loader.adapter import AdapterWeights, open_adapter
 from llmhostd.loader.safetensors import open_checkpoint
+from llmhostd.worker.adapters import Adapters
 
 CORES = tuple(sorted(os.sched_getaffinity(0)))[:1]
 START = start_frame("openvino", CORES)
 ROOM = AdapterSlots(slots=1, rank=8, modules=linear_names())
 GREEDY = Sampling(max_tokens=30, temperature=0.0, ignore_eos=True)
 PROMPT = list(range(3, 60))
+BEFORE = 20
+"""Adapters to be read before."""
 
 
-def test_who_waits_for_a_slow_disk_keeps_nobody_waiting(tiny_models_dir: Path, tmp_path: Path) -> None:
+def test_who_waits_for_adapters_to_be_read_keeps_nobody_waiting(tiny_models_dir: Path, tmp_path: Path) -> None:
     base = tiny_models_dir / "tiny-llama"
-    path = seeded_adapter(tmp_path / "a", json.loads((base / "config.json").read_text()), 1, config=adapter_config())
+    config = json.loads((base / "config.json").read_text())
+    path = seeded_adapter(tmp_path / "a", config, 1, config=adapter_config())
     shape = msgspec.structs.replace(open_checkpoint(base).shape(ComputePrecision.F32, KvPrecision.F32), adapters=ROOM)
     weights = open_adapter(path, shape.architecture)
     runner = Runner(
@@ -47,12 +52,10 @@ def test_who_waits_for_a_slow_disk_keeps_nobody_waiting(tiny_models_dir: Path, t
     own = driver.outputs[RequestId("own")]
     assert own != plain
 
-    # Whoever opens the configuration waits until somebody writes it.
-    config = (path / CONFIG_FILE).read_text()
-    (path / CONFIG_FILE).unlink()
-    os.mkfifo(path / CONFIG_FILE)
+    # Each of those who name this one wrongly has it read from end to end.
+    large = seeded_adapter(tmp_path / "large", config, 2, config=adapter_config(rank=2048))
 
-    def with_adapter(name: str, identity: str = weights.identity):
+    def with_adapter(name: str, identity: str = weights.identity, path: Path = path):
         frame = submit_frame(name, "m", PROMPT, GREEDY)
         request = msgspec.structs.replace(frame.command.request, adapter=identity)
         command = msgspec.structs.replace(frame.command, request=request)
@@ -62,22 +65,56 @@ def test_who_waits_for_a_slow_disk_keeps_nobody_waiting(tiny_models_dir: Path, t
         async with running_box(START) as box:
             node = NodeId("cpu0")
             box.supervisor.send(load_frame("m", base, shape))
+            await box.reached("m", ModelState.WARM)
+            for place in range(BEFORE):
+                box.supervisor.send(with_adapter(f"before{place}", f"{place:032}", large))
             for name in ("moves", "leaves", "stays"):
                 box.supervisor.send(with_adapter(name))
             assert await box.answer(submit_frame("other", "m", PROMPT, GREEDY)) == plain
             box.supervisor.send(RecallRequest(node_id=node, request_id=RequestId("moves"), because="elsewhere"))
             box.supervisor.send(CancelRequest(node_id=node, request_id=RequestId("leaves"), because="gone"))
             assert (await box.next(RequestReturned)).request_id == "moves"
-            await asyncio.to_thread((path / CONFIG_FILE).write_text, config)
+            assert len(box.all(RequestFailed)) < BEFORE
             await box.until(lambda: "stays" in box.finished)
             assert box.streams[RequestId("stays")] == own
             assert {"moves", "leaves"}.isdisjoint(box.streams)
-            # What lies there is not what was added under this identity.
-            (path / CONFIG_FILE).unlink()
-            (path / CONFIG_FILE).write_text(config)
-            box.supervisor.send(with_adapter("other identity", "0" * 32))
-            failed = await box.next(RequestFailed)
-            assert (failed.request_id, "its files changed" in failed.error) == ("other identity", True)
+            # What lies there is not what was added under those identities.
+            refused = box.all(RequestFailed)
+            assert [one.request_id for one in refused] == [f"before{place}" for place in range(BEFORE)]
+            assert all("its files changed" in one.error for one in refused)
             assert await box.answer(with_adapter("again")) == own
 
     asyncio.run(scenario())
+
+
+def test_only_those_used_last_stay_open(tiny_models_dir: Path, tmp_path: Path) -> None:
+    base = tiny_models_dir / "tiny-llama"
+    architecture, config = open_checkpoint(base).architecture, json.loads((base / "config.json").read_text())
+    paths = [seeded_adapter(tmp_path / f"a{k}", config, k, config=adapter_config()) for k in range(6)]
+    rung = threading.Semaphore(0)
+    adapters = Adapters(rung.release, kept=2)
+
+    def asks(k: int) -> AdapterWeights | None:
+        file = AdapterFile(identity=identities[k], path=str(paths[k]))
+        frame = msgspec.structs.replace(submit_frame(f"r{k}", "m", PROMPT, GREEDY), adapter=file)
+        if adapters.waits(frame, architecture):
+            opened.append(k)
+            assert rung.acquire(timeout=60)
+            assert adapters.opened() == [(frame, "")]
+        return adapters.of(frame)
+
+    def held() -> int:
+        adapters.opened()
+        return sum(str(tmp_path) in os.path.realpath(one) for one in Path("/proc/self/fd").iterdir())
+
+    identities = [open_adapter(path, architecture).identity for path in paths]
+    opened: list[int] = []
+    running = asks(0)
+    for k in (1, 2, 1, 3, 4, 1, 5, 2):
+        asks(k)
+    assert opened == [0, 1, 2, 3, 4, 5, 2]
+    assert held() == 3  # 5, 2, and what a request has
+    assert running is not None
+    assert running.factors[0].a.any()
+    del running
+    assert held() == 2
