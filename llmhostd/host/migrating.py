@@ -92,7 +92,8 @@ class Migrating:
 
     def go_on(self, now: float) -> list[HostAction]:
         """Look at every migration under way."""
-        return [action for name in list(self._fleet.migrations) for action in self._look(name, now)]
+        actions = self._keep_up(now)
+        return actions + [action for name in list(self._fleet.migrations) for action in self._look(name, now)]
 
     def hurry(self, name: RequestId, now: float, because: str) -> list[HostAction]:
         """Let a stream on its way, if it is, go on at its destination at once, however far that is."""
@@ -127,6 +128,17 @@ class Migrating:
         if migration is None or migration.destination not in node.load.instances:
             return []  # it was submitted there meanwhile, with all of its tokens
         return self._abandon(name, Trigger.GIVEN_UP, now, because, dropped=True)
+
+    def _keep_up(self, now: float) -> list[HostAction]:
+        """Promise destinations what their streams need by now: with every token that these say elsewhere it is more."""
+        actions: list[HostAction] = []
+        for instance_id in dict.fromkeys(one.destination for one in self._fleet.migrations.values()):
+            instance = self._fleet.instances.get(instance_id)
+            if instance is None or self._budget.granted(instance):
+                continue
+            if instance_id not in self._fleet.node_of(instance).station:
+                actions += self._residency.settle(instance, now, f"streams on their way to {instance_id} said more")
+        return actions
 
     def _look(self, name: RequestId, now: float) -> list[HostAction]:
         """Let one migration go on as far as it can now."""
