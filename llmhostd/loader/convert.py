@@ -37,9 +37,9 @@ def convert(
     when the source is damaged, changes meanwhile or cannot be quantised, OperatorError when the destination cannot be
     written. An interrupted conversion is taken up by the next.
     """
-    if is_store(source):
-        verify(source, reading or (lambda *_: None))
     with Source(source) as opened:
+        if is_store(source):
+            verify(source, reading or (lambda *_: None))
         quantization = choose(opened, kind) if kind else None
         planned = quantized(opened, quantization) if quantization else copied(opened)
 
