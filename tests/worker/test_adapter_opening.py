@@ -14,7 +14,7 @@ from goldens.adapters import adapter_config, seeded_adapter
 from llmhostd.checkpoints.adapter import linear_names
 from llmhostd.domain.commands import CancelRequest, RecallRequest
 from llmhostd.domain.ids import NodeId, RequestId
-from llmhostd.domain.model import AdapterSlots, ComputePrecision, KvPrecision, ModelState
+from llmhostd.domain.model import AdapterSlots, ComputePrecision, KvPrecision
 from llmhostd.domain.reports import RequestFailed, RequestReturned
 from llmhostd.domain.request import Sampling
 from llmhostd.engines.discovery import find_engine
@@ -30,7 +30,7 @@ START = start_frame("openvino", CORES)
 ROOM = AdapterSlots(slots=1, rank=8, modules=linear_names())
 GREEDY = Sampling(max_tokens=30, temperature=0.0, ignore_eos=True)
 PROMPT = list(range(3, 60))
-BEFORE = 20
+BEFORE = 150
 """Adapters to be read before."""
 
 
@@ -53,7 +53,7 @@ def test_who_waits_for_adapters_to_be_read_keeps_nobody_waiting(tiny_models_dir:
     assert own != plain
 
     # Each of those who name this one wrongly has it read from end to end.
-    large = seeded_adapter(tmp_path / "large", config, 2, config=adapter_config(rank=2048))
+    large = seeded_adapter(tmp_path / "large", config, 2, config=adapter_config(rank=4096))
 
     def with_adapter(name: str, identity: str = weights.identity, path: Path = path):
         frame = submit_frame(name, "m", PROMPT, GREEDY)
@@ -65,7 +65,7 @@ def test_who_waits_for_adapters_to_be_read_keeps_nobody_waiting(tiny_models_dir:
         async with running_box(START) as box:
             node = NodeId("cpu0")
             box.supervisor.send(load_frame("m", base, shape))
-            await box.reached("m", ModelState.WARM)
+            assert await box.answer(submit_frame("first", "m", PROMPT, GREEDY)) == plain
             for place in range(BEFORE):
                 box.supervisor.send(with_adapter(f"before{place}", f"{place:032}", large))
             for name in ("moves", "leaves", "stays"):
