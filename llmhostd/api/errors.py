@@ -104,6 +104,8 @@ def error_response(request: Request[Any, Any, Any], error: Exception) -> Respons
     problem = problem_of(error)
     if problem.status == 404 and isinstance(error, HTTPException):
         problem.body.error.message = f"there is no {request.method} {request.url.path}; see /schema"
+    elif problem.status == 405:
+        problem.body.error.message = f"{request.url.path} does not answer {request.method}; see /schema"
     elif problem.status == 413:
         most = f"{request.app.request_max_body_size:,} bytes"
         problem.body.error.message = f"the body is larger than {most}, which is all that is taken (http.max_body_bytes)"

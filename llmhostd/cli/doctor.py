@@ -89,9 +89,8 @@ def examine(place: Place) -> Diagnosis:
     try:
         config = config_of(place)
     except LlmhostdError as error:
-        return Diagnosis(
-            findings=(*findings, broken("settings", f"{error}.")), acceleration=machine.acceleration, layout=None
-        )
+        findings.append(broken("settings", f"{error}.".replace("?.", "?")))
+        return Diagnosis(findings=tuple(findings), acceleration=machine.acceleration, layout=None)
     file = find_config(place.config)
     findings.append(good("settings", f"{file} is in force." if file else "no file: every setting has its default."))
     layout = None

@@ -114,7 +114,7 @@ class Shelf:
         """See `Service`."""
         self._save()
         call = await self.find(call_id)
-        if call is None:
+        if call is None or call.id in self._leaving:
             raise _unknown(call_id)
         return KeptCall(
             id=call.id,

@@ -74,7 +74,7 @@ def test_unknown_path_and_method_are_named(daemon: DaemonProcess) -> None:
     got = error(daemon.http.get("/v1/nothing"), 404)
     assert got["message"] == "there is no GET /v1/nothing; see /schema"
     answer = daemon.http.get(CHAT)
-    error(answer, 405)
+    assert error(answer, 405)["message"] == f"{CHAT} does not answer GET; see /schema"
     assert set(answer.headers["allow"].split(", ")) == {"OPTIONS", "POST"}
 
 

@@ -36,6 +36,16 @@ def test_settings_that_are_wrong_name_the_file_and_the_nearest_key(tmp_path: Pat
     assert said == f"{file}: http.prot: there is no such setting; did you mean `http.port`?"
 
 
+def test_doctor_ends_a_question_as_one(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[http]\nprot = 1\n")
+    assert llmhostd("--config", file, "doctor").stdout.rstrip().endswith("did you mean `http.port`?")
+
+
+def test_top_wants_a_terminal(tmp_path: Path) -> None:
+    assert refused("--state-dir", tmp_path, "top", status=1).startswith("top draws on a terminal, and there is none")
+
+
 def test_an_empty_prompt(tmp_path: Path) -> None:
     assert refused("--state-dir", tmp_path, "run", "m", status=2) == "the prompt is empty"
 

@@ -77,6 +77,8 @@ def choices(answer: dict[str, Any]) -> list[tuple[Any, ...]]:
 def asked_undisturbed(daemon: DaemonProcess) -> dict[str, dict[str, Any]]:
     answers = {name: daemon.http.post(path, json=body) for name, (path, body) in CALLS.items()}
     assert {one.status_code for one in answers.values()} == {200}
+    for one in answers.values():  # what its caller has is not kept
+        assert daemon.http.get(f"/api/v1/requests/{one.json()['id']}").status_code == 404
     return {name: one.json() for name, one in answers.items()}
 
 
