@@ -1,6 +1,5 @@
 """Two CPU nodes of one core each, for real: do requests spread, and do they move as tokens when a node goes?"""
 
-import json
 import os
 import signal
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 import httpx
 from daemon_process import EXACT, PATIENT, DaemonProcess
 from decided import Decided
+from streams import ask
 
 from llmhostd.devices.probe import spell_cores
 
@@ -22,23 +22,6 @@ def two_nodes(more: str = "") -> str:
     assert len(cores) >= 2, "two nodes need two cores"
     nodes = [f'[[nodes]]\nid = "cpu{n}"\ncores = "{cores[n]}"\nmemory = "512 MiB"\n' for n in (0, 1)]
     return EXACT + PATIENT + more + "".join(nodes)
-
-
-def ask(daemon: DaemonProcess, model: str, number: int) -> str:
-    """A whole stream, piece by piece."""
-    body = {
-        "model": model, "messages": [{"role": "user", "content": f"number {number}"}], "max_tokens": 420,
-        "ignore_eos": True, "temperature": 0, "stream": True,
-    }  # fmt: skip
-    text = ""
-    with daemon.http.stream("POST", "/v1/chat/completions", json=body) as answer:
-        assert answer.status_code == 200
-        for line in answer.iter_lines():
-            if line.startswith("data: {"):
-                event = json.loads(line.removeprefix("data: "))
-                assert "error" not in event, event
-                text += event["choices"][0]["delta"].get("content", "")
-    return text
 
 
 def rows(daemon: DaemonProcess, what: str) -> list[dict]:
