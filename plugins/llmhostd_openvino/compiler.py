@@ -5,7 +5,6 @@ that packs its weights, which is compiled for this model.
 """
 
 import time
-from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -49,7 +48,8 @@ class Compiler:
 
     def __init__(self) -> None:
         self._core = ov.Core()
-        self._graphs: OrderedDict[Hashable, ov.CompiledModel] = OrderedDict()
+        self._graphs: dict[Hashable, ov.CompiledModel] = {}
+        """The least recently used first."""
 
     def packing(self, opened: Checkpoint, modules: ModuleRange, options: LoadOptions, spent: Spent) -> Part:
         """Make a part whose first run packs its weights. Raises CheckpointError, or RuntimeError as the engine does."""
@@ -65,14 +65,14 @@ class Compiler:
         if options.adapters is None:
             architecture, same = canonical(architecture, modules)
         key = (architecture, same, options.compute, options.kv, options.threads, options.adapters)
-        compiled = self._graphs.get(key)
+        compiled = self._graphs.pop(key, None)
         if compiled is None:
             began_s = time.monotonic()
             weights = WeightInputs(architecture, options.compute)
             graph = build_graph(architecture, weights, same, _low_rank(opened, modules, options))
             spent.build_s += time.monotonic() - began_s
             compiled = self._compile(graph, options, spent)
-            self._keep(key, compiled)
+        self._keep(key, compiled)
         stored = StoredInputs(opened, compiled, modules.first - same.first)
         factors = _factors(opened, modules, options)
         return Part(modules, compiled, stored, lambda: self._packing(opened, modules, options, Spent()), factors)
@@ -93,9 +93,10 @@ class Compiler:
         return compiled
 
     def _keep(self, key: Hashable, compiled: ov.CompiledModel) -> None:
+        """Keep what was used last."""
         self._graphs[key] = compiled
         while len(self._graphs) > _KEPT_GRAPHS:
-            self._graphs.popitem(last=False)
+            del self._graphs[next(iter(self._graphs))]
 
 
 def cut(modules: ModuleRange, opened: Checkpoint, part_bytes: int) -> list[ModuleRange]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from copy import copy
 from threading import Lock
 
+from llmhostd.domain.errors import EngineError
 from llmhostd.domain.model import AdapterSlots
 from llmhostd.engines.interface import Iteration
 from llmhostd.loader.adapter import AdapterWeights
@@ -32,9 +33,16 @@ class InstanceSlots:
 
     def put(self, slot: int, weights: AdapterWeights | None) -> None:
         """See `AdaptableInstance.set_adapter`."""
+        if not 0 <= slot < self.slots.slots:
+            raise EngineError(f"adapter slot {slot} does not exist: there are {self.slots.slots}")
         with self._moving:
-            for one in self._parts:
-                one.put(slot, weights)
+            try:
+                for one in self._parts:
+                    one.put(slot, weights)
+            except Exception:
+                for one in self._parts:  # in all of them, or in none
+                    one.empty(slot)
+                raise
 
     def arranged(self, iteration: Iteration, scratch_block: int, *, any_order: bool) -> tuple[Iteration, SlotRows]:
         """Pad an iteration as `slot_rows` does; what it uses may be brought closer together before.

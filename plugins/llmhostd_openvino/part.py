@@ -82,15 +82,15 @@ class Part:
     def make_packed(self) -> None:
         """Compile the graph that packs the weights, unless it is there. Raises RuntimeError as the engine does."""
         with self._packing:
-            pack = self._pack
-            if pack is not None and self._packed is None:
-                self._packed = pack()
+            if self._packed is None:
+                pack = self._pack  # asked for second: `take_packed` lets go of it first
+                self._packed = None if pack is None else pack()
 
     def take_packed(self) -> bool:
         """Compute on the graph that packs the weights from now on, if it is there; its first run does it."""
         if self._packed is None:
             return False
-        self._pack = None  # first, or it might be compiled once more
+        self._pack = None  # first, or `make_packed` might compile it once more
         packed, self._packed = self._packed, None
         self._stored = None
         self._compute_on(packed)

@@ -98,22 +98,20 @@ class SlotFactors:
         self._place_of[[here_slot, there_slot]] = other, place
 
     def put(self, slot: int, weights: AdapterWeights | None) -> None:
-        """See `AdaptableInstance.set_adapter`."""
-        if not 0 <= slot < self.slots.slots:
-            raise EngineError(f"adapter slot {slot} does not exist: there are {self.slots.slots}")
-        self._filled[slot] = False
-        if self._touched[slot]:
-            self._clear(slot)
+        """See `AdaptableInstance.set_adapter`, of a slot that exists; after an error it is for `empty` to clear."""
+        self.empty(slot)
         if weights is None:
             return
         self._check(weights)
         self._touched[slot] = True
-        try:
-            self._write(slot, weights)
-        except EngineError:
-            self._clear(slot)
-            raise
+        self._write(slot, weights)
         self._filled[slot] = True
+
+    def empty(self, slot: int) -> None:
+        """Let a slot hold nothing."""
+        self._filled[slot] = False
+        if self._touched[slot]:
+            self._clear(slot)
 
     def _check(self, weights: AdapterWeights) -> None:
         adapter, slots = weights.adapter, self.slots

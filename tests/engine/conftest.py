@@ -27,6 +27,12 @@ def engine() -> Engine:
     return open_engine(NODE)
 
 
+@pytest.fixture
+def new_engine() -> Engine:
+    """One that has loaded nothing yet."""
+    return open_engine(NODE)
+
+
 @pytest.fixture(scope="module")
 def layered() -> OpenVinoEngine:
     """An engine that makes a part of every layer."""

@@ -7,11 +7,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from goldens.adapters import adapter_config, seeded_adapter
+from goldens.adapters import adapter_config, seeded_adapter, seeded_factors, write_adapter
 from goldens.families import CASES, prompt
+from llmhostd_openvino import compiler
 
 from llmhostd.checkpoints.adapter import linear_names
-from llmhostd.domain.errors import CheckpointError
+from llmhostd.domain.errors import CheckpointError, EngineError
 from llmhostd.domain.model import AdapterSlots, ComputePrecision, KvPrecision
 from llmhostd.engines.interface import LoadOptions, ModuleRange
 from llmhostd.engines.paged_contexts import Context, PagedContexts
@@ -58,6 +59,33 @@ def test_adapters_in_place_and_packed_compute_the_same(layered, store_of, tmp_pa
         instance.pack()
         contexts.greedy(prompt(LLAMA, 70), len(instance._parts) + 1)
     np.testing.assert_allclose(*rows, atol=1e-4)
+
+
+def test_an_adapter_that_only_some_parts_can_take_is_in_no_slot(layered, store_of, tmp_path: Path) -> None:
+    room = AdapterSlots(slots=2, rank=6, modules=linear_names())
+    instance = layered.load(store_of("llama"), msgspec.structs.replace(F32, adapters=room))
+    architecture, config = instance.shape.architecture, adapter_config(rank=6, alpha=1e6)
+    last = f"layers.{architecture.layers - 1}."
+    factors = {
+        name: values * np.float32(1e35 if last in name and "lora_B" in name else 1)
+        for name, values in seeded_factors(config, architecture, 1).items()
+    }
+    weights = open_adapter(write_adapter(tmp_path / "a", config, factors), architecture)
+    with pytest.raises(EngineError, match=f"of layer {architecture.layers - 1} is too large for this precision"):
+        instance.set_adapter(0, weights)
+    contexts = PagedContexts([instance], kv_blocks=8)
+    with pytest.raises(EngineError, match=r"names adapter slots \[0\]; not all of them hold an adapter"):
+        contexts.greedy(prompt(LLAMA, 5), 1, adapter=0)
+
+
+def test_graphs_of_shapes_that_are_loaded_often_are_kept(new_engine, store_of, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_KEPT_GRAPHS", 2)
+    stores, compiled = {name: store_of(name) for name in ("llama", "qwen2", "qwen3")}, []
+    for name in ("llama", "qwen2", "llama", "qwen3", "llama"):
+        instance = new_engine.load(stores[name], F32)
+        compiled.append(instance.stages.compile_s > 0.0)
+        instance.unload()
+    assert compiled == [True, True, False, True, False]
 
 
 def test_it_packs_a_part_with_each_iteration_beside_its_work(layered, store_of) -> None:
