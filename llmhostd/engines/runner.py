@@ -125,8 +125,8 @@ class Runner:
         staged_tokens = len(known.context) if known else 0
         if known and known.context != array("q", context[:staged_tokens]):
             raise PlanError(f"{request_id} comes with another context than was staged")
-        cached = self.stage(request_id, context[staged_tokens:], adapter)
         sampler = TokenSampler(sampling, architecture.vocab, context[len(context) - tokens_out :])
+        cached = self.stage(request_id, context[staged_tokens:], adapter)
         ends = frozenset(architecture.eos_token_ids)
         stops = frozenset(sampling.stop_token_ids)
         self._running[request_id].draw(sampler, stops - ends if sampling.ignore_eos else stops | ends)

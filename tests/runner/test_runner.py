@@ -28,6 +28,16 @@ def prompt(seed: int, length: int) -> list[int]:
     return np.random.default_rng(seed).integers(3, ARCHITECTURE.vocab, length).tolist()
 
 
+def test_what_is_refused_leaves_nothing_behind() -> None:
+    runner = fresh()
+    beyond = Sampling(max_tokens=3, temperature=0.0, logit_bias={ARCHITECTURE.vocab: 1.0})
+    with pytest.raises(CallerError, match="logit_bias: token"):
+        runner.submit(RequestId("r"), prompt(1, 9), beyond)
+    with pytest.raises(KeyError):
+        runner.drop(RequestId("r"))
+    assert alone(runner, prompt(2, 9), GREEDY) == alone(fresh(), prompt(2, 9), GREEDY)
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 40), min_size=2, max_size=4),
