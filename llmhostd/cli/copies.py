@@ -115,12 +115,7 @@ def size_bytes(directory: Path) -> int:
 
 
 def _in_use(path: Path) -> bool:
-    """Whether somebody makes it now: whoever does holds a lock on it, or on the lock beside it."""
-    beside = path.with_name(f"{path.name.removesuffix(path.suffix)}.lock")
-    return any(_is_locked(one) for one in (path, beside) if one.exists())
-
-
-def _is_locked(path: Path) -> bool:
+    """Whether somebody makes it now: whoever does holds a lock on it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return not locked(descriptor)

@@ -21,7 +21,6 @@ from llmhostd.daemon.registration import NAME, checked_name, examine
 from llmhostd.domain.errors import CallerError, LlmhostdError
 from llmhostd.domain.model import ComputePrecision, KvPrecision, WeightFormat
 from llmhostd.domain.snapshot import ModelSnapshot
-from llmhostd.loader import hub
 from llmhostd.loader.adapter import is_adapter
 from llmhostd.loader.adapter_copy import copy_adapter, is_adapter_copy
 from llmhostd.loader.convert import convert, is_copy_of
@@ -110,8 +109,13 @@ def pull(place: Place, /, repository: str, revision: str, name: str | None, **op
     """
     if place.url:
         raise CallerError("models pull works on the daemon's own machine only: leave out --url", field="url")
+    from llmhostd.loader.hub import pull as fetched  # a sixth of what any other command takes to begin
+
+    _check_copied(options["quantized"], in_place=options["in_place"])
+    if name is not None:
+        checked_name(name)
     with drawn_progress() as draw:
-        path = hub.pull(repository, model_files(place), revision=revision, progress=draw)
+        path = fetched(repository, model_files(place), config_of(place).fetch, revision=revision, progress=draw)
     _serve(
         place,
         path,
@@ -153,8 +157,7 @@ def _serve(
     compute: str | None, kv: str | None, base: str | None, ttft_s: float | None, tpot_s: float | None,
 ) -> None:  # fmt: skip
     """Check, make the copy that is served, and register."""
-    if quantized and in_place:
-        raise CallerError("--quantize makes a copy: leave out --in-place", field="in_place")
+    _check_copied(quantized, in_place=in_place)
     if quantized and not named:
         name = f"{name}-{quantized}"
     registration = ModelRegistration(
@@ -177,6 +180,11 @@ def _serve(
         registration = msgspec.structs.replace(registration, path=str(copy))
     register(place, registration)
     click.echo(f'{name} is added: llmhostd run {name} "..."')
+
+
+def _check_copied(quantized: str | None, *, in_place: bool) -> None:
+    if quantized and in_place:
+        raise CallerError("--quantize makes a copy: leave out --in-place", field="in_place")
 
 
 @models.command("list", epilog=example("models list"))

@@ -8,6 +8,8 @@ import httpx
 
 RETRIED_STATUS = (408, 425, 429, 500, 502, 503, 504)
 """What may pass."""
+LONGEST_WAIT_S = 8.0
+"""Until a server is asked again that failed again and again."""
 _MOST_SAID_BYTES = 4096
 _LONGEST_REASON = 300
 _S3_CODE = re.compile(rb"<Code>([A-Za-z]{1,64})</Code>")

@@ -5,13 +5,9 @@ rename at the end puts the whole checkpoint in place. Only what a model needs is
 """
 
 import errno
-import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +19,8 @@ from llmhostd.domain.errors import OperatorError
 from llmhostd.loader.hub_download import CorruptError, fetch
 from llmhostd.loader.hub_listing import Listing, RemoteFile, check_names, list_files
 from llmhostd.loader.progress import Progress, no_progress
+from llmhostd.loader.range_fetch import FetchPolicy
+from llmhostd.loader.store_directory import alone
 
 RECORD = ".pulled.json"
 """In a pulled checkpoint: repository, commit, and the digest of each file that was verified."""
@@ -30,27 +28,13 @@ RECORD = ".pulled.json"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-@dataclass(frozen=True)
-class PullPolicy:
-    """How patiently a hub is asked."""
-
-    pull_retries: int = 5
-    """Attempts in a row that may bring nothing before a pull is given up (what came is kept)."""
-    pull_retry_wait_s: float = 2.0
-    """Seconds between attempts."""
-    pull_timeout_s: float = 30.0
-    """Seconds without a byte after which a connection counts as broken."""
-    pull_spare_bytes: int = 256 * 1024**2
-    """Disk space that a pull leaves free."""
-
-
 def pull(
     repo: str,
     directory: Path,
+    policy: FetchPolicy,
     *,
     revision: str = "main",
     progress: Progress = no_progress,
-    policy: PullPolicy | None = None,
     endpoint: str | None = None,
     token: str | None = None,
 ) -> Path:
@@ -62,15 +46,14 @@ def pull(
     """
     check_names(repo, revision)
     endpoint = (endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
-    transfer = _Transfer(repo, endpoint, token or get_token(), policy or PullPolicy(), progress)
+    transfer = _Transfer(repo, endpoint, token or get_token(), policy, progress)
     final = directory / repo.replace("/", "--")
     staging = directory / f".{final.name}.unfinished"
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with _alone(directory / f".{final.name}.lock", repo):
-            listing = list_files(repo, revision, endpoint, transfer.token)
-            wanted = {"repo": repo, "commit": listing.commit, "files": {one.name: one.digest for one in listing.files}}
-            if _record(final) != wanted:
+        listing = list_files(repo, revision, endpoint, transfer.token)
+        wanted = {"repo": repo, "commit": listing.commit, "files": {one.name: one.digest for one in listing.files}}
+        if _record(final) != wanted:
+            with alone(staging, final):
                 transfer.gather(listing, staging)
                 _write_record(staging, wanted)
                 _put_in_place(staging, final)
@@ -82,7 +65,7 @@ def pull(
 class _Transfer:
     """One pull's connection and counters."""
 
-    def __init__(self, repo: str, endpoint: str, token: str | None, policy: PullPolicy, progress: Progress) -> None:
+    def __init__(self, repo: str, endpoint: str, token: str | None, policy: FetchPolicy, progress: Progress) -> None:
         self._repo = repo
         self._endpoint = endpoint
         self.token = token
@@ -91,7 +74,6 @@ class _Transfer:
 
     def gather(self, listing: Listing, staging: Path) -> None:
         """Complete `staging`: verified files under their names, unfinished ones as parts named by their digest."""
-        staging.mkdir(exist_ok=True)
         verified = _record(staging).get("files", {})
         missing = [one for one in listing.files if verified.get(one.name) != one.digest]
         self._tidy(staging, listing, missing)
@@ -102,7 +84,7 @@ class _Transfer:
         headers = {"User-Agent": f"llmhostd/{__version__}"}
         if self.token:  # httpx drops it when the hub redirects to another host
             headers["Authorization"] = f"Bearer {self.token}"
-        with httpx.Client(timeout=self._policy.pull_timeout_s, follow_redirects=True) as client:
+        with httpx.Client(timeout=self._policy.fetch_timeout_s, follow_redirects=True) as client:
             for file in missing:
                 part = _part(staging, file)
                 self._fetch_verified(client, headers, listing.commit, file, part, done, total)
@@ -132,8 +114,8 @@ class _Transfer:
                     file,
                     part,
                     received=lambda size: self._progress(self._repo, done + size, total),
-                    retries=self._policy.pull_retries,
-                    retry_wait_s=self._policy.pull_retry_wait_s,
+                    retries=self._policy.fetch_retries,
+                    retry_wait_s=self._policy.fetch_retry_wait_s,
                 )
             except CorruptError:
                 continue
@@ -146,7 +128,7 @@ class _Transfer:
     def _check_space(self, staging: Path, missing: list[RemoteFile]) -> None:
         here = sum(part.stat().st_size for one in missing if (part := _part(staging, one)).exists())
         needed = sum(one.size_bytes for one in missing) - here
-        free = shutil.disk_usage(staging).free - self._policy.pull_spare_bytes
+        free = shutil.disk_usage(staging).free - self._policy.fetch_spare_bytes
         if needed > free:
             raise OperatorError(
                 f"{self._repo} needs {_gigabytes(needed)} more in {staging.parent}, where {_gigabytes(free)} "
@@ -192,16 +174,6 @@ def _put_in_place(staging: Path, final: Path) -> None:
         final.rename(replaced)
     staging.rename(final)
     shutil.rmtree(replaced, ignore_errors=True)
-
-
-@contextmanager
-def _alone(lock: Path, repo: str) -> Iterator[None]:
-    with lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise OperatorError(f"{repo} is being pulled by another process") from error
-        yield
 
 
 def _disk_error(error: OSError, directory: Path) -> OperatorError:

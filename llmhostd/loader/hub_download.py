@@ -14,7 +14,7 @@ from typing import Protocol
 import httpx
 
 from llmhostd.domain.errors import OperatorError
-from llmhostd.loader.http_answer import RETRIED_STATUS, LongerError, bounded
+from llmhostd.loader.http_answer import LONGEST_WAIT_S, RETRIED_STATUS, LongerError, bounded
 from llmhostd.loader.hub_listing import RemoteFile
 
 _CHUNK_BYTES = 1 << 20
@@ -46,22 +46,24 @@ def fetch(
 ) -> None:
     """Complete `part`, which may hold the beginning. `received` hears its size as it grows.
 
-    Up to `retries` attempts in a row may bring nothing. Raises CorruptError (the part is gone then), OperatorError when
-    the hub cannot be reached (the part is kept), OSError as the disk does.
+    Up to `retries` attempts in a row may bring nothing, each after twice the wait of the one before. Raises
+    CorruptError (the part is gone then), OperatorError when the hub cannot be reached (the part is kept), OSError as
+    the disk does.
     """
-    left = retries
+    left, wait_s = retries, retry_wait_s
     while True:
         before = part.stat().st_size if part.exists() else 0
         try:
             _attempt(client, url, headers, file, part, received)
         except (_BrokenError, httpx.RequestError) as error:
             progressed = part.exists() and part.stat().st_size > before
-            left = retries if progressed else left - 1
+            left, wait_s = (retries, retry_wait_s) if progressed else (left - 1, wait_s)
             if left < 0:
                 raise OperatorError(
                     f"{file.name}: the connection to the hub broke ({error}); what came is kept, run again to go on"
                 ) from error
-            time.sleep(retry_wait_s)
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
         else:
             return
 

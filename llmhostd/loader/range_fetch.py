@@ -12,22 +12,21 @@ from dataclasses import dataclass
 import httpx
 
 from llmhostd.domain.errors import CheckpointError
-from llmhostd.loader.http_answer import RETRIED_STATUS, said
+from llmhostd.loader.http_answer import LONGEST_WAIT_S, RETRIED_STATUS, said
 
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
-_LONGEST_WAIT_S = 8.0
 _MOST_BYTES = 64 << 10
 """What is taken in at once; whoever stops waits for no more than that."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchPolicy:
-    """How weights are fetched from elsewhere: a web server, a peer, a bucket."""
+    """How weights are fetched from elsewhere: a web server, a peer, a bucket, a hub."""
 
     fetch_connections: int = 8
     """Connections at a time; each holds one chunk (8 MiB) in memory."""
     fetch_retries: int = 4
-    """Attempts in a row that may bring nothing of a chunk before the load fails (what came is kept)."""
+    """Attempts in a row that may bring nothing before a load, or a pull, fails (what came is kept)."""
     fetch_retry_wait_s: float = 0.5
     """Seconds before the first of them; before each further one twice as long."""
     fetch_timeout_s: float = 10.0
@@ -91,7 +90,7 @@ class RangeFetch:
                     ) from error
                 left -= 1
                 self._pause(wait_s)
-                wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
             except (httpx.TooManyRedirects, httpx.InvalidURL) as error:
                 raise CheckpointError(f"{what}: the server leads elsewhere too often, or nowhere") from error
 

@@ -26,7 +26,7 @@ def making(destination: Path) -> Iterator[Path]:
     """
     partial = partial_of(destination)
     try:
-        with _alone(partial, destination), _nothing_left_if_it_fails(partial):
+        with alone(partial, destination), _nothing_left_if_it_fails(partial):
             if destination.exists():
                 raise OperatorError(f"{destination}: exists already")
             yield partial
@@ -53,8 +53,11 @@ def _nothing_left_if_it_fails(partial: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _alone(partial: Path, destination: Path) -> Iterator[None]:
-    """Let nobody else make the same store. The lock goes with the directory or the process."""
+def alone(partial: Path, destination: Path) -> Iterator[None]:
+    """Make the directory `partial`, or take it up, and let nobody else. The lock goes with it, or with the process.
+
+    Raises OperatorError when somebody else makes `destination` at this moment.
+    """
     descriptor = _opened(partial)
     try:
         # It may be gone although it is ours: another process has just finished it, or given it up.

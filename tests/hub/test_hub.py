@@ -1,4 +1,3 @@
-import fcntl
 import json
 import random
 import subprocess
@@ -12,11 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llmhostd.domain.errors import CallerError, CheckpointError, OperatorError
-from llmhostd.loader.hub import PullPolicy, pull
+from llmhostd.loader.hub import pull
+from llmhostd.loader.range_fetch import FetchPolicy
 from llmhostd.loader.safetensors import describe
+from llmhostd.loader.store_directory import alone
 
-EAGER = PullPolicy(pull_retry_wait_s=0.0, pull_timeout_s=5.0, pull_spare_bytes=0)
-GIVES_UP = PullPolicy(pull_retries=0, pull_retry_wait_s=0.0, pull_timeout_s=5.0, pull_spare_bytes=0)
+EAGER = FetchPolicy(fetch_retry_wait_s=0.0, fetch_timeout_s=5.0, fetch_spare_bytes=0)
+GIVES_UP = FetchPolicy(fetch_retries=0, fetch_retry_wait_s=0.0, fetch_timeout_s=5.0, fetch_spare_bytes=0)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def visible(directory: Path) -> list[str]:
 
 def test_a_pull_brings_what_a_model_needs_and_nothing_else(hub: Hub, tmp_path: Path) -> None:
     heard: list[tuple[str, int, int]] = []
-    path = pull("org/model", tmp_path, progress=lambda *what: heard.append(what))
+    path = pull("org/model", tmp_path, EAGER, progress=lambda *what: heard.append(what))
     assert path == tmp_path / "org--model"
     assert same(path, hub)
     assert {file.name for file in path.iterdir()} == {
@@ -63,21 +64,21 @@ def test_a_sharded_model(hub: Hub, tmp_path: Path) -> None:
     whole = hub.files.pop("model.safetensors")
     names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
     hub.files |= dict.fromkeys(names, whole) | {"model.safetensors.index.json": b"{}"}
-    path = pull("org/model", tmp_path)
+    path = pull("org/model", tmp_path, EAGER)
     assert {file.name for file in path.glob("model*")} == {*names, "model.safetensors.index.json"}
 
 
 def test_a_second_pull_fetches_nothing(hub: Hub, tmp_path: Path) -> None:
-    pull("org/model", tmp_path)
+    pull("org/model", tmp_path, EAGER)
     asked = len(hub.asked)
-    pull("org/model", tmp_path)
+    pull("org/model", tmp_path, EAGER)
     assert len(hub.asked) == asked
 
 
 def test_a_newer_commit_replaces_the_checkpoint(hub: Hub, tmp_path: Path) -> None:
-    path = pull("org/model", tmp_path)
+    path = pull("org/model", tmp_path, EAGER)
     hub.commit, hub.files["generation_config.json"] = "b" * 40, b'{"eos_token_id": 1}'
-    assert pull("org/model", tmp_path) == path
+    assert pull("org/model", tmp_path, EAGER) == path
     assert same(path, hub)
     assert json.loads((path / ".pulled.json").read_text())["commit"] == "b" * 40
     assert visible(tmp_path) == ["org--model"]
@@ -86,7 +87,7 @@ def test_a_newer_commit_replaces_the_checkpoint(hub: Hub, tmp_path: Path) -> Non
 def test_a_broken_connection_is_taken_up_where_it_broke(hub: Hub, tmp_path: Path) -> None:
     size = len(hub.files["model.safetensors"])
     hub.cut_after = [10**9, 10_000, 0, size // 3]
-    path = pull("org/model", tmp_path, policy=EAGER)
+    path = pull("org/model", tmp_path, EAGER)
     assert same(path, hub)
     begins = [0, 10_000, 10_000, 10_000 + size // 3]
     assert hub.downloaded("model.safetensors") == [f"bytes={begin}-" for begin in begins]
@@ -102,47 +103,47 @@ def test_interruptions_at_any_byte_then_another_run(
     hub.asked.clear()
     hub.ignore_ranges, hub.cut_after = False, [10**9, cut, 0]
     with pytest.raises(OperatorError, match="what came is kept, run again to go on"):
-        pull("org/model", directory, policy=GIVES_UP)
+        pull("org/model", directory, GIVES_UP)
     assert visible(directory) == []
     hub.ignore_ranges = ignore_ranges
-    assert same(pull("org/model", directory, policy=GIVES_UP), hub)
+    assert same(pull("org/model", directory, GIVES_UP), hub)
     assert hub.downloaded("model.safetensors") == ["bytes=0-", f"bytes={cut}-", f"bytes={cut}-"]
     assert len(hub.downloaded("tokenizer.json")) == 1
-    assert sorted(path.name for path in directory.iterdir()) == [".org--model.lock", "org--model"]
+    assert sorted(path.name for path in directory.iterdir()) == ["org--model"]
 
 
 def test_a_corrupt_download_is_fetched_again(hub: Hub, tmp_path: Path) -> None:
     hub.corrupt_downloads = 1
-    assert same(pull("org/model", tmp_path, policy=EAGER), hub)
+    assert same(pull("org/model", tmp_path, EAGER), hub)
 
 
 def test_content_that_stays_corrupt_is_never_put_in_place(hub: Hub, tmp_path: Path) -> None:
     hub.corrupt_downloads = 10
     with pytest.raises(OperatorError, match=r"tokenizer\.json came twice with a wrong checksum"):
-        pull("org/model", tmp_path, policy=EAGER)
+        pull("org/model", tmp_path, EAGER)
     assert visible(tmp_path) == []
     hub.corrupt_downloads = 0
-    assert same(pull("org/model", tmp_path, policy=EAGER), hub)
+    assert same(pull("org/model", tmp_path, EAGER), hub)
 
 
 def test_a_part_with_foreign_bytes_is_found_out(hub: Hub, tmp_path: Path) -> None:
     hub.cut_after = [10**9, 5_000, 0]
     with pytest.raises(OperatorError):
-        pull("org/model", tmp_path, policy=GIVES_UP)
+        pull("org/model", tmp_path, GIVES_UP)
     (part,) = (tmp_path / ".org--model.unfinished").glob("*.part")
     part.write_bytes(b"?" * 7_000)
-    assert same(pull("org/model", tmp_path, policy=EAGER), hub)
+    assert same(pull("org/model", tmp_path, EAGER), hub)
 
 
 def test_a_busy_hub_is_asked_again(hub: Hub, tmp_path: Path) -> None:
     hub.busy_answers = 3
-    assert same(pull("org/model", tmp_path, policy=EAGER), hub)
+    assert same(pull("org/model", tmp_path, EAGER), hub)
 
 
 def test_a_hub_that_sends_more_than_it_said_is_not_believed(hub: Hub, tmp_path: Path) -> None:
     hub.claimed_size = 1_000
     with pytest.raises(OperatorError, match="wrong checksum"):
-        pull("org/model", tmp_path, policy=EAGER)
+        pull("org/model", tmp_path, EAGER)
     assert visible(tmp_path) == []
 
 
@@ -152,7 +153,7 @@ def test_the_token_goes_to_the_hub_and_not_to_where_it_redirects(
     hub.token = "hf_secret"
     with serving(Hub(dict(contents))) as cdn:
         hub.redirect_to = cdn.origin
-        assert same(pull("org/model", tmp_path, token="hf_secret"), hub)
+        assert same(pull("org/model", tmp_path, EAGER, token="hf_secret"), hub)
     assert cdn.asked
     assert all(authorization is None for _, _, authorization in cdn.asked)
     assert "hf_secret" not in "".join(file.read_text("latin-1") for file in tmp_path.rglob("*") if file.is_file())
@@ -162,19 +163,19 @@ def test_the_token_goes_to_the_hub_and_not_to_where_it_redirects(
 def test_the_token_of_the_environment(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.token, hub.gated = "hf_secret", True
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    assert same(pull("org/model", tmp_path), hub)
+    assert same(pull("org/model", tmp_path, EAGER), hub)
     monkeypatch.setenv("HF_TOKEN", "hf_other")
     with pytest.raises(
         OperatorError, match=r"org/model is gated: accept its terms at http.*/org/model and set HF_TOKEN"
     ):
-        pull("org/model", tmp_path)
+        pull("org/model", tmp_path, EAGER)
 
 
 def test_what_does_not_exist(hub: Hub, tmp_path: Path) -> None:
     with pytest.raises(CallerError, match=r"there is no model org/missing at http.*if it is private, set HF_TOKEN"):
-        pull("org/missing", tmp_path)
+        pull("org/missing", tmp_path, EAGER)
     with pytest.raises(CallerError, match="org/model has no revision 'v9'"):
-        pull("org/model", tmp_path, revision="v9")
+        pull("org/model", tmp_path, EAGER, revision="v9")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_what_cannot_be_run_is_not_pulled(
 ) -> None:
     hub.files = {name: content for name, content in hub.files.items() if name not in remove} | add
     with pytest.raises(CheckpointError, match=message):
-        pull("org/model", tmp_path)
+        pull("org/model", tmp_path, EAGER)
     assert hub.asked == []
     assert visible(tmp_path) == []
 
@@ -201,15 +202,15 @@ def test_what_cannot_be_run_is_not_pulled(
 )
 def test_bad_names_are_refused_before_anything_is_asked(tmp_path: Path, repo: str) -> None:
     with pytest.raises(CallerError, match="is not a model on a hub; write ORG/NAME") as caught:
-        pull(repo, tmp_path, endpoint="http://127.0.0.1:9")
+        pull(repo, tmp_path, EAGER, endpoint="http://127.0.0.1:9")
     assert caught.value.field == "repo"
     with pytest.raises(CallerError, match="is not a revision"):
-        pull("org/model", tmp_path, revision="../main", endpoint="http://127.0.0.1:9")
+        pull("org/model", tmp_path, EAGER, revision="../main", endpoint="http://127.0.0.1:9")
 
 
 def test_a_hub_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match=r"http://127.0.0.1:9 cannot be asked for org/model"):
-        pull("org/model", tmp_path, endpoint="http://127.0.0.1:9")
+        pull("org/model", tmp_path, EAGER, endpoint="http://127.0.0.1:9")
 
 
 def test_a_model_larger_than_the_disk_is_refused_before_a_byte_comes(hub: Hub, tmp_path: Path) -> None:
@@ -217,7 +218,7 @@ def test_a_model_larger_than_the_disk_is_refused_before_a_byte_comes(hub: Hub, t
     with pytest.raises(
         OperatorError, match=r"org/model needs 20000000\.0 GB more in .*, where .* may be used; free some"
     ):
-        pull("org/model", tmp_path)
+        pull("org/model", tmp_path, EAGER)
     assert hub.asked == []
 
 
@@ -228,10 +229,11 @@ import resource, signal, sys
 from pathlib import Path
 from llmhostd.domain.errors import OperatorError
 from llmhostd.loader.hub import pull
+from llmhostd.loader.range_fetch import FetchPolicy
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 try:
-    pull("org/model", Path({str(tmp_path)!r}))
+    pull("org/model", Path({str(tmp_path)!r}), FetchPolicy())
 except OperatorError as error:
     print(error)
 """
@@ -244,18 +246,17 @@ except OperatorError as error:
     kept = part.stat().st_size
     assert kept == 50_000
     hub.asked.clear()
-    assert same(pull("org/model", tmp_path), hub)
+    assert same(pull("org/model", tmp_path, EAGER), hub)
     assert hub.downloaded("model.safetensors") == [f"bytes={kept}-"]
 
 
 def test_two_pulls_of_one_model_do_not_meet(hub: Hub, tmp_path: Path) -> None:
-    with (tmp_path / ".org--model.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(OperatorError, match="org/model is being pulled by another process"):
-            pull("org/model", tmp_path)
+    said = f"{tmp_path}/org--model: is being made by another process"
+    with alone(tmp_path / ".org--model.unfinished", tmp_path / "org--model"), pytest.raises(OperatorError, match=said):
+        pull("org/model", tmp_path, EAGER)
 
 
 def test_a_directory_that_cannot_be_made(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OperatorError, match=r"file.*: (Not a directory|File exists)"):
-        pull("org/model", tmp_path / "file")
+        pull("org/model", tmp_path / "file", EAGER)

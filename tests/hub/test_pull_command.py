@@ -36,7 +36,7 @@ def test_a_pulled_model_is_added_and_made_smaller(tiny_models_dir: Path, tmp_pat
         ("model-int8", "int8", "org/model"),
     }
     assert models["model"].path == str(tmp_path / "models" / "model")
-    assert sorted(one.name for one in (tmp_path / "models").iterdir() if one.is_dir()) == ["model", "model-int8"]
+    assert sorted(one.name for one in (tmp_path / "models").iterdir()) == ["model", "model-int8"]
 
 
 def test_a_repository_that_does_not_exist_adds_nothing(tiny_models_dir: Path, tmp_path: Path) -> None:
@@ -47,3 +47,16 @@ def test_a_repository_that_does_not_exist_adds_nothing(tiny_models_dir: Path, tm
     assert len(done.stderr.splitlines()) == 1
     assert "org/other" in done.stderr
     assert not (tmp_path / "state.db").exists()
+
+
+def test_nothing_is_fetched_that_could_not_be_added_so(tiny_models_dir: Path, tmp_path: Path) -> None:
+    with serving(hub_of(tiny_models_dir / "tiny-llama")) as hub:
+        for options, says in (
+            (("--name", "no name"), "name: is 'no name'"),
+            (("--quantize", "int8", "--in-place"), "--quantize makes a copy: leave out --in-place"),
+        ):
+            done = pull(hub, tmp_path, "org/model", *options)
+            assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+            assert says in done.stderr
+        assert hub.asked == []
+    assert not (tmp_path / "models").exists()
