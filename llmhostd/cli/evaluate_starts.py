@@ -2,19 +2,23 @@
 
 import multiprocessing
 import os
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from typing import TypeVar
 
 import click
 import msgspec
+from rich.progress import track
 
 from llmhostd.cli.root import example
-from llmhostd.cli.terminal import PlainTable, console
+from llmhostd.cli.terminal import PlainTable, aside, console
 from llmhostd.evaluation.section_serving import ServingRow, compare_systems, serving_loads
 from llmhostd.evaluation.section_startup import StartRow, compare, loads
 from llmhostd.simulator.start_load import models_of
 from llmhostd.simulator.start_run import SYSTEMS, Scheduler
 
+_Row = TypeVar("_Row")
 _OTHERS = (Scheduler.SERVERLESS, Scheduler.SHEPHERD)
 
 
@@ -36,11 +40,18 @@ def evaluate_starts(seeds: int, burstiness: float, systems: bool, processes: int
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes or len(os.sched_getaffinity(0)), mp_context=context) as pool:
         if systems:
-            serving = list(pool.map(partial(compare_systems, seeds=seeds), serving_loads(burstiness)))
+            asked = list(serving_loads(burstiness))
+            serving = list(_told(pool.map(partial(compare_systems, seeds=seeds), asked), len(asked)))
             _show(serving, serving_table(serving), "mean start-up latency (300 s if given up)", as_json=as_json)
             return
-        rows = list(pool.map(partial(compare, seeds=seeds), loads(burstiness)))
+        each = list(loads(burstiness))
+        rows = list(_told(pool.map(partial(compare, seeds=seeds), each), len(each)))
     _show(rows, start_table(rows), "ratios: P99 start-up latency, pauses added, over serverlessllm's", as_json=as_json)
+
+
+def _told(rows: Iterable[_Row], count: int) -> Iterable[_Row]:
+    """Say how many are there already."""
+    return track(rows, "simulating", total=count, console=aside(), transient=True)
 
 
 def _show(rows: object, table: PlainTable, what: str, *, as_json: bool) -> None:
