@@ -85,7 +85,6 @@ def room_for(adapters: Sequence[LowRankAdapter], base: ModelShape, most_slots: i
     """Say what room a base needs for its adapters; None when it has none.
 
     A slot for each, each for any of them; their number a power of two, so that not every new one is another shape.
-    Iterations compute all slots, used or not.
     """
     if not adapters:
         return None

@@ -1,6 +1,6 @@
 """What do adapters cost? Ready, in memory, and in a decode step, for rank 16 on a base of 1.1B parameters in bf16.
 
-And are they exact? In f32, on 156M.
+Is that foretold? And are they exact? In f32, on 156M.
 
 Adapters of the attention's four linear layers, and of all seven, are measured apart: the latter have 2.8 times the
 bytes.
@@ -21,6 +21,7 @@ from goldens.adapters import ALL, ATTENTION, adapter_config, merged_into, seeded
 from llmhostd_openvino import open_engine
 
 from llmhostd.checkpoints.adapter import linear_names
+from llmhostd.compute.adapter_turns import room_of
 from llmhostd.demo.noise import make_checkpoint, noise_architecture
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.domain.ids import HardwareKey, NodeId
@@ -146,6 +147,56 @@ def test_decode(base: Path, tmp_path: Path, targets: str, capsys: pytest.Capture
     for one in (plain, roomy):
         one.unload()
     assert ratios[f"{SLOTS} adapters"] <= 1.15
+
+
+def test_foretold(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Iterations with adapters of all seven layers against the same without, in turn, and what is planned with."""
+    roomy, targets = load(base, SLOTS, "all seven"), "all seven"
+    for slot, path in enumerate(written(tmp_path, base, targets, SLOTS)):
+        weights = open_adapter(path, roomy.shape.architecture)
+        roomy.set_adapter(slot, weights)
+    room = AdapterSlots(slots=SLOTS, rank=RANK, modules=linear_names(), slot_bytes=weights.weight_bytes)
+    planned = room_of(msgspec.structs.replace(roomy.shape, adapters=room))
+    contexts = PagedContexts([roomy], kv_blocks=6 * SLOTS * (CONTEXT // 32 + 4))
+    decodes = {
+        f"a decode of {SLOTS} with {count} adapters": (
+            count,
+            [Context([3 + place % 997 for place in range(CONTEXT)], place * count // SLOTS) for place in range(SLOTS)],
+        )
+        for count in (1, 2, 4, 8)
+    }
+    none = [Context([3 + place % 997 for place in range(CONTEXT)]) for _ in range(SLOTS)]
+    for running in (none, *(running for _, running in decodes.values())):
+        for one in running:
+            contexts.step([(one, CONTEXT)])
+    ratios: dict[tuple[str, int], list[float]] = {}
+    for _ in range(ROUNDS):
+        none_s = turn_s(contexts, none)
+        for name, (count, running) in decodes.items():
+            ratios.setdefault((name, count), []).append(turn_s(contexts, running) / none_s)
+        none_s = chunks_s(contexts, 0)
+        for count in (1, 4, 8):
+            ratios.setdefault((f"chunks of {count}", count), []).append(chunks_s(contexts, count) / none_s)
+    roomy.unload()
+    assert planned is not None
+    with capsys.disabled():
+        for (name, count), seen in ratios.items():
+            print(f"\n{name}: {statistics.median(seen):.3f} times, foretold {planned.slower(count):.3f}", end="")
+        print()
+    off = {key: abs(statistics.median(seen) - planned.slower(key[1])) for key, seen in ratios.items()}
+    assert statistics.fmean(off.values()) <= 0.05
+
+
+def chunks_s(contexts: PagedContexts, adapters: int) -> float:
+    """64 tokens of prompts in one iteration, each prompt with another adapter; 0: one prompt with none."""
+    count = max(adapters, 1)
+    running = [Context(list(range(3, 3 + 64 // count)), slot if adapters else -1) for slot in range(count)]
+    began = time.perf_counter()
+    contexts.step([(one, len(one.tokens)) for one in running])
+    took_s = time.perf_counter() - began
+    for one in running:
+        contexts.release(one)
+    return took_s
 
 
 def turn_s(contexts: PagedContexts, running: list[Context]) -> float:
