@@ -68,11 +68,15 @@ def is_companion_name(name: str) -> bool:
 
 
 def read_index(path: Path) -> StoreIndex:
-    """Read and check the index of a store directory. Raises CheckpointError naming the file and what is wrong in it."""
+    """Read and check the index of a store directory. Raises CheckpointError naming the file and what is wrong in it.
+
+    Of weights that are not here, where they come from must be known.
+    """
     file, data = path / INDEX_FILE, path / DATA_FILE
     index = _decoded(file)
     try:
-        data_bytes = index.data_bytes if arrives(path) else data.stat().st_size
+        remote = read_remote(path) if arrives(path) else None
+        data_bytes = data.stat().st_size if remote is None else remote.data_bytes
     except OSError as error:
         raise CheckpointError(f"{data}: cannot be read: {error.strerror}") from error
     check(index, str(file), data_bytes)

@@ -18,7 +18,7 @@ from llmhostd.loader.range_fetch import FetchPolicy
 from llmhostd.loader.remote_store import RemotePlace, add_remote
 from llmhostd.loader.remote_url import parse_url
 from llmhostd.loader.safetensors import describe, open_checkpoint
-from llmhostd.loader.store_index import DATA_FILE, INDEX_FILE, arrives, read_index
+from llmhostd.loader.store_index import DATA_FILE, INDEX_FILE, REMOTE_FILE, arrives, read_index
 from llmhostd.loader.verify import verify
 
 
@@ -247,6 +247,15 @@ def test_credentials_do_not_follow_to_another_host_and_redirects_end(root: Path,
         with pytest.raises(LlmhostdError, match="redirects"):
             add_remote(RemotePlace(text), tmp_path / "again", QUICK)
     assert not (tmp_path / "again").exists()
+
+
+def test_where_weights_come_from_is_named_when_it_cannot_be_told(root: Path, tmp_path: Path) -> None:
+    with serving(FileServer(root)) as files:
+        store = added(files, tmp_path)
+    assert describe(store).parameters
+    (store / REMOTE_FILE).write_text("{")
+    with pytest.raises(CheckpointError, match=f"{store / REMOTE_FILE}: does not say where weights come from"):
+        describe(store)
 
 
 @pytest.mark.parametrize("damage", ["companion", "name", "old", "index", "large", "missing"])
