@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from llmhostd.compute.shadow_validation import Verdict
 from llmhostd.domain.actions import HostAction
 from llmhostd.domain.commands import CancelRequest, RecallRequest, StageRequest
-from llmhostd.domain.ids import NodeId, RequestId
+from llmhostd.domain.ids import InstanceId, NodeId, RequestId
 from llmhostd.host.budget import Budget
 from llmhostd.host.fleet import Fleet, NodeRecord
 from llmhostd.host.instance import Instance
@@ -39,6 +39,8 @@ class Migrating:
         self._placement = placement
         self._residency = residency
         self._policy = policy
+        self._landing: dict[RequestId, tuple[InstanceId, int]] = {}
+        """Streams that have switched and said nothing since: where they are, and how much they had said."""
 
     def may_begin(self, request: LiveRequest) -> bool:
         """Whether a request has a stream that can go on while it moves. Others move at once: nobody sees a gap."""
@@ -92,6 +94,7 @@ class Migrating:
 
     def go_on(self, now: float) -> list[HostAction]:
         """Look at every migration under way."""
+        self._landing = {name: at for name, at in self._landing.items() if self._has_just_come(name, *at)}
         actions = self._keep_up(now)
         return actions + [action for name in list(self._fleet.migrations) for action in self._look(name, now)]
 
@@ -188,6 +191,8 @@ class Migrating:
         token_s = self._token_s(self._fleet.instances[migration.source])
         why = gap_is_small(migration, context_tokens, resume_s, token_s, self._policy)
         because = f"{gap} tokens behind"
+        if why and self._lands_beside(instance):
+            return []
         if why:
             offer = self._offers.offer_to_follow(instance, load, now, migration.computed_tokens)
             if offer.verdict.accepted:
@@ -196,6 +201,18 @@ class Migrating:
             because = f"{because}; {offer.verdict.because}"
         migration.move(Trigger.GAP_LARGE)
         return [self._round(request, migration, instance, because)] if gap else []
+
+    def _lands_beside(self, instance: Instance) -> bool:
+        """Whether a stream came to another instance of its node, and has said nothing there yet.
+
+        Each waits for the iteration that runs there and its own. Two that come together would wait for one more.
+        """
+        there = self._fleet.node_of(instance).load.instances
+        return any(at in there and at != instance.id for at, _ in self._landing.values())
+
+    def _has_just_come(self, name: RequestId, instance_id: InstanceId, tokens_out: int) -> bool:
+        request = self._fleet.requests.get(name)
+        return request is not None and request.instance_id == instance_id and request.load.tokens_out == tokens_out
 
     def _token_s(self, source: Instance) -> float:
         """What a token takes at the source: an iteration of all that decodes there."""
@@ -227,6 +244,7 @@ class Migrating:
         else:
             actions = self._placement.move(request, offer, now, because)
         request.load.computed_tokens = min(migration.computed_tokens, request.load.context_tokens - 1)
+        self._landing[name] = offer.instance.id, request.load.tokens_out
         return actions
 
     def _abandon(
