@@ -16,6 +16,7 @@ from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.model import Architecture
 from llmhostd.loader.checksum import checksum
 from llmhostd.loader.header import StoredTensor, read_header
+from llmhostd.loader.plain_file import FileState, state_of
 from llmhostd.loader.safetensors import map_file, read_json
 
 CONFIG_FILE = "adapter_config.json"
@@ -43,19 +44,33 @@ class Factors(NamedTuple):
 class AdapterWeights:
     """A mapped adapter. Its factors are read-only views; whoever uses them keeps this object alive."""
 
-    def __init__(self, path: Path, adapter: Adapter, tensors: dict[str, StoredTensor], view: mmap.mmap) -> None:
+    def __init__(self, path: Path, adapter: Adapter, tensors: dict[str, StoredTensor]) -> None:
+        """Map and check the factors. Raises CheckpointError."""
+        self._file = path / WEIGHTS_FILE
+        self._state = self._state_now()
         self.path = path
         self.adapter = adapter
         self._tensors = tensors
-        self._map = view
-        self.identity = _identity(adapter, view)
+        self._map = map_file(self._file)
+        self.identity = _identity(adapter, self._map)
         """Equal for adapters that compute the same, whatever they are called."""
         self.factors = tuple(self._factors(one) for one in adapter.linears)
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether its file is the one that was read, as it was then: nobody wrote to what the factors are views of."""
+        return self._state == self._state_now()
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of the factors, as stored."""
         return sum(one.end - one.begin for one in self._tensors.values())
+
+    def _state_now(self) -> FileState | None:
+        try:
+            return state_of(self._file.stat())
+        except OSError:
+            return None
 
     def _factors(self, linear: AdaptedLinear) -> Factors:
         (a, _), (b, _) = linear.tensors
@@ -91,7 +106,7 @@ def open_adapter(path: Path, base: Architecture) -> AdapterWeights:
         if one.dtype not in _NUMPY:
             raise CheckpointError(f"{file}: tensor `{name}` is stored as {one.dtype}; known here: {', '.join(_NUMPY)}")
     check_tensors(adapter, {name: one.shape for name, one in tensors.items()}, str(file))
-    return AdapterWeights(path, adapter, tensors, map_file(file))
+    return AdapterWeights(path, adapter, tensors)
 
 
 def verify_adapter(path: Path, base: Architecture, identity: str) -> AdapterWeights:

@@ -39,6 +39,14 @@ def looking_into(directory: Path) -> Iterator[None]:
         raise CheckpointError(f"{error.filename or directory}: cannot be read: {error.strerror}") from error
 
 
+FileState = tuple[int, int, int, int]
+
+
+def state_of(status: os.stat_result) -> FileState:
+    """What is another if a file is another, or was written to."""
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+
+
 def content(file: Path, most_bytes: int) -> bytes:
     """Read all of a small one. Raises CheckpointError, for one that is larger, too."""
     with opened(file) as stream:

@@ -16,11 +16,11 @@ from llmhostd.domain.errors import CheckpointError, UnknownNameError
 from llmhostd.loader.adapter import is_adapter
 from llmhostd.loader.adapter_copy import COPIED
 from llmhostd.loader.checksum import checksum
+from llmhostd.loader.plain_file import FileState, state_of
 from llmhostd.loader.store_index import DATA_FILE, INDEX_FILE, arrives, is_companion_name, is_store, read_index
 
 _KNOWN = 64
 """Stores whose files are remembered, while their indexes do not change."""
-_Identity = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def open_served(directory: Path, name: str) -> ServedFile:
         raise UnknownNameError("not all weights of this model are here yet")
     first = directory / (INDEX_FILE if is_store(directory) else COPIED[0])
     try:
-        known = _files_of(directory, _identity(first.stat()))
+        known = _files_of(directory, state_of(first.stat()))
     except (OSError, CheckpointError) as error:
         raise UnknownNameError(f"this model's files cannot be read: {error}") from error
     if name not in known:
@@ -63,7 +63,7 @@ def _opened(file: Path, size_bytes: int, etag: str) -> ServedFile:
 
 
 @lru_cache(maxsize=_KNOWN)
-def _files_of(directory: Path, _first: _Identity) -> Mapping[str, tuple[int, str]]:
+def _files_of(directory: Path, _first: FileState) -> Mapping[str, tuple[int, str]]:
     """Size and ETag of each file that may be had, for as long as the first of them is the same."""
     if not is_store(directory):
         contents = {name: (directory / name).read_bytes() for name in COPIED if (directory / name).is_file()}
@@ -73,7 +73,3 @@ def _files_of(directory: Path, _first: _Identity) -> Mapping[str, tuple[int, str
     files = {INDEX_FILE: (len(content), whole), DATA_FILE: (index.data_bytes, f"{whole}-data")}
     companions = (one for one in index.companions if is_companion_name(one.name))
     return files | {one.name: (one.size_bytes, one.checksum) for one in companions}
-
-
-def _identity(status: os.stat_result) -> _Identity:
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

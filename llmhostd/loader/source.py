@@ -17,6 +17,7 @@ import xxhash
 from llmhostd.checkpoints.layout import SourceFile
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.loader.header import StoredTensor
+from llmhostd.loader.plain_file import FileState, state_of
 from llmhostd.loader.safetensors import NUMPY_TYPES, describe
 
 _PIECE_BYTES = 8 << 20
@@ -34,13 +35,13 @@ class Source:
         self.path = path
         self._files = sorted({one.file for one in self.description.tensors.values()})
         self._open: dict[Path, int] = {}
-        self._before: dict[Path, tuple[int, ...]] = {}
+        self._before: dict[Path, FileState] = {}
 
     def __enter__(self) -> Self:
         for file in self._files:
             with _named(file):
                 self._open[file] = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-                self._before[file] = _state(os.fstat(self._open[file]))
+                self._before[file] = state_of(os.fstat(self._open[file]))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -70,10 +71,10 @@ class Source:
 
     def files(self, progress: Progress | None = None) -> tuple[SourceFile, ...]:
         """Read every file and sum it up; `progress` hears of the bytes. Raises CheckpointError."""
-        total, done, found = sum(state[0] for state in self._before.values()), 0, []
+        total, done, found = sum(size for *_, size in self._before.values()), 0, []
         buffer = memoryview(bytearray(_PIECE_BYTES))
         for file in self._files:
-            size, digest = self._before[file][0], xxhash.xxh3_128()
+            size, digest = self._before[file][-1], xxhash.xxh3_128()
             for begin in range(0, size, _PIECE_BYTES):
                 piece = buffer[: min(_PIECE_BYTES, size - begin)]
                 self._read(file, begin, piece)
@@ -88,7 +89,7 @@ class Source:
         """Raise CheckpointError unless every file is the one that was opened, as it was then."""
         for file in self._files:
             with _named(file):
-                if _state(file.stat()) != self._before[file]:
+                if state_of(file.stat()) != self._before[file]:
                     raise CheckpointError(f"{file}: changed while it was copied; run again once it is complete")
 
     def _read(self, file: Path, begin: int, into: memoryview) -> None:
@@ -105,10 +106,6 @@ class Source:
         if place is None:
             raise CheckpointError(f"{self.path}: tensor `{name}` is missing")
         return place
-
-
-def _state(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev
 
 
 @contextlib.contextmanager

@@ -50,8 +50,12 @@ class Adapters:
     def waits(self, frame: SubmitFrame | StageFrame, base: Architecture) -> bool:
         """Whether a request must wait until its adapter for such a base is open; `opened` tells then."""
         wanted = frame.adapter
-        if wanted is None or wanted.identity in self._open:
+        if wanted is None:
             return False
+        known = self._open.get(wanted.identity)
+        if known is not None and known.unchanged:
+            return False
+        self._open.pop(wanted.identity, None)  # somebody wrote to it: whoever has it goes on with what that is now
         if wanted.identity not in self._waiting:
             self._wanted.put((wanted, base))
         self._waiting.setdefault(wanted.identity, {})[frame.command.request.id] = frame

@@ -118,3 +118,31 @@ def test_only_those_used_last_stay_open(tiny_models_dir: Path, tmp_path: Path) -
     assert running.factors[0].a.any()
     del running
     assert held() == 2
+
+
+def test_what_was_written_to_while_it_is_open_is_not_computed_with(tiny_models_dir: Path, tmp_path: Path) -> None:
+    base = tiny_models_dir / "tiny-llama"
+    architecture, config = open_checkpoint(base).architecture, json.loads((base / "config.json").read_text())
+    path = seeded_adapter(tmp_path / "a", config, 1, config=adapter_config())
+    file, rung = path / "adapter_model.safetensors", threading.Semaphore(0)
+    adapters, content = Adapters(rung.release), file.read_bytes()
+    wanted = AdapterFile(identity=open_adapter(path, architecture).identity, path=str(path))
+    frame = msgspec.structs.replace(submit_frame("r", "m", PROMPT, GREEDY), adapter=wanted)
+
+    def asked() -> str:
+        assert adapters.waits(frame, architecture)
+        assert rung.acquire(timeout=60)
+        ((_, error),) = adapters.opened()
+        return error
+
+    assert asked() == ""
+    assert not adapters.waits(frame, architecture)
+    file.write_bytes(content[:-4] + bytes(4))
+    assert asked() == f"{path}: its files changed since it was added; add it again"
+    os.truncate(file, 100)
+    assert "is truncated" in asked()
+    file.unlink()
+    assert asked() == f"{path}: holds no adapter_model.safetensors"
+    file.write_bytes(content)
+    assert asked() == ""
+    assert not adapters.waits(frame, architecture)
