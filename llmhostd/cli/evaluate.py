@@ -1,6 +1,5 @@
 """How does a person repeat the evaluation of SLINFER, and see how we compare?"""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -74,7 +73,6 @@ def evaluate(
     chosen = [every[name] for name in names or SECTIONS]
     points = Points(out)
     wanted = {msgspec.structs.replace(each, minutes=minutes): each for each in experiments_of(chosen)}
-    processes = processes or len(os.sched_getaffinity(0))
     found, failures, absent = _compute(list(wanted), data, points, processes, again=again)
     computed = {wanted[each]: point for each, point in found.items()}
     for file, count in absent.items():
@@ -87,7 +85,7 @@ def evaluate(
 
 
 def _compute(
-    wanted: Sequence[Experiment], data: Path, points: Points, processes: int, *, again: bool
+    wanted: Sequence[Experiment], data: Path, points: Points, processes: int | None, *, again: bool
 ) -> tuple[dict[Experiment, Point], list[Failure], dict[Path, int]]:
     """Compute what is not there yet; returns all that is there now, what failed, and which files are missing."""
     known = {} if again else points.load(wanted)

@@ -1,9 +1,6 @@
 """How does a person repeat ServerlessLLM's comparison of start-up latencies?"""
 
-import multiprocessing
-import os
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import TypeVar
 
@@ -13,6 +10,7 @@ from rich.progress import track
 
 from llmhostd.cli.root import example
 from llmhostd.cli.terminal import PlainTable, aside, console
+from llmhostd.evaluation.processes import simulating
 from llmhostd.evaluation.section_serving import ServingRow, compare_systems, serving_loads
 from llmhostd.evaluation.section_startup import StartRow, compare, loads
 from llmhostd.simulator.start_load import models_of
@@ -37,8 +35,7 @@ def evaluate_starts(seeds: int, burstiness: float, systems: bool, processes: int
 
     Four servers of four GPUs; random placement, preemption and live migration. Ratios are of the 99th percentile.
     """
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes or len(os.sched_getaffinity(0)), mp_context=context) as pool:
+    with simulating(processes) as pool:
         if systems:
             asked = list(serving_loads(burstiness))
             serving = list(_told(pool.map(partial(compare_systems, seeds=seeds), asked), len(asked)))

@@ -1,9 +1,6 @@
 """How does a person learn what a box can promise, before they have it or before the traffic comes?"""
 
-import multiprocessing
-import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +27,7 @@ from llmhostd.evaluation.boxes import asked, on_cluster, on_this_box, planned
 from llmhostd.evaluation.limit import GOOD
 from llmhostd.evaluation.plan_report import check_kind, write_plan
 from llmhostd.evaluation.planning import Plan, make_plan
+from llmhostd.evaluation.processes import simulating
 from llmhostd.evaluation.question import Question
 from llmhostd.simulator.assumptions import SIZES
 from llmhostd.state.profiles import ProfileTable
@@ -160,13 +158,7 @@ def _cluster(
 
 def _make(question: Question, processes: int | None, *, limits: bool) -> Plan:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    # Spawned: what the parent has open and running is none of the children's business.
-    context = multiprocessing.get_context("spawn")
-    workers = processes or len(os.sched_getaffinity(0))
-    with (
-        Progress(*columns, console=aside(), transient=True) as bars,
-        ProcessPoolExecutor(workers, mp_context=context) as pool,
-    ):
+    with Progress(*columns, console=aside(), transient=True) as bars, simulating(processes) as pool:
         bar = bars.add_task("simulating", total=None)
         return make_plan(question, pool, limits=limits, told=lambda name, done, total: bars.update(
             bar, completed=done, total=total, description=f"simulated: {name}"

@@ -1,8 +1,7 @@
 """How are many experiments run on all cores, so that stopping loses none that is done?"""
 
-import multiprocessing
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import msgspec
 
 from llmhostd.domain.errors import LlmhostdError
 from llmhostd.evaluation.points import Point, Points, slug
+from llmhostd.evaluation.processes import simulating
 from llmhostd.simulator.experiment import Experiment, run
 from llmhostd.simulator.outcome import Outcome
 
@@ -36,7 +36,7 @@ def missing_files(experiments: Sequence[Experiment], data: Path) -> dict[Path, i
 
 
 def compute(
-    experiments: Sequence[Experiment], data: Path, points: Points, processes: int, told: Told
+    experiments: Sequence[Experiment], data: Path, points: Points, processes: int | None, told: Told
 ) -> tuple[dict[Experiment, Point], list[Failure]]:
     """Run experiments, the longest first, and keep each outcome as soon as it is there.
 
@@ -45,26 +45,20 @@ def compute(
     """
     made: dict[Experiment, Point] = {}
     failed: list[Failure] = []
-    # Spawned: what the parent has open and running is none of the children's business.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+    with simulating(processes) as pool:
         tasks: dict[Future[Outcome], Experiment] = {
             pool.submit(run_with, data, each): each for each in sorted(experiments, key=_expected_cost, reverse=True)
         }
-        try:
-            for task in as_completed(tasks):
-                experiment = tasks[task]
-                try:
-                    outcome = task.result()
-                except Exception as error:  # noqa: BLE001 - the report names it
-                    failed.append(Failure(experiment, _spelled(error)))
-                    told(experiment, None)
-                else:
-                    made[experiment] = points.keep(experiment, outcome)
-                    told(experiment, outcome)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for task in as_completed(tasks):
+            experiment = tasks[task]
+            try:
+                outcome = task.result()
+            except Exception as error:  # noqa: BLE001 - the report names it
+                failed.append(Failure(experiment, _spelled(error)))
+                told(experiment, None)
+            else:
+                made[experiment] = points.keep(experiment, outcome)
+                told(experiment, outcome)
     return made, failed
 
 
