@@ -25,6 +25,8 @@ class RowDone(Word):
     """Context tokens whose KV this iteration computed: the plan's tokens. What `PrefixMatched` told is not in it."""
     new_tokens: int
     finish: FinishReason | None = None
+    failed: str = ""
+    """Why it came to nothing for this request alone."""
 
 
 class InstanceLoaded(Message):

@@ -28,6 +28,8 @@ class RowReport(Word):
     logprobs: tuple[TokenLogprobs, ...] = ()
     """One per token, when asked for."""
     finish: FinishReason | None = None
+    failed: str = ""
+    """Why it got no token although the others did: nothing was done for it."""
 
 
 class IterationReported(Message):

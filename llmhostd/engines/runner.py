@@ -23,6 +23,9 @@ from llmhostd.loader.adapter import AdapterWeights
 from llmhostd.memory.kv_blocks import KvBlocks, KvExhaustedError
 
 _BORROWER = RequestId("")
+_NOT_NUMBERS = "the model computed logits that are not numbers"
+
+_Drawn = tuple[int, tuple[TokenLogprobs, ...]]
 
 
 class PlanError(EngineError):
@@ -159,6 +162,8 @@ class Runner:
     def run(self, rows: Sequence[RowPlan]) -> tuple[RowReport, ...]:
         """One iteration. Requests that end with it are dropped, adapters that it needs come into slots before.
 
+        A request whose logits are no numbers is as it was before, and its report says so; the others go on.
+
         Raises KvExhaustedError or PlanError, with nothing computed, if the plan does not fit; EngineError if the engine
         fails, after which the requests may run again.
         """
@@ -167,7 +172,8 @@ class Runner:
         sampled = [one for one, row in zip(running, rows, strict=True) if row.sample]
         drawn = iter(self._draw(logits, sampled) if sampled else ())
         return tuple(
-            self._advance(one, row, next(drawn) if row.sample else None) for one, row in zip(running, rows, strict=True)
+            self._sampled(one, row, next(drawn)) if row.sample else self._advance(one, row, None)
+            for one, row in zip(running, rows, strict=True)
         )
 
     def begin(self, rows: Sequence[RowPlan]) -> None:
@@ -286,15 +292,22 @@ class Runner:
             finally:
                 self._adapters.put(slot, placed)
 
-    def _draw(self, logits: Floats, sampled: Sequence[_Running]) -> list[tuple[int, tuple[TokenLogprobs, ...]]]:
+    def _draw(self, logits: Floats, sampled: Sequence[_Running]) -> list[_Drawn | None]:
         tokens = draw_tokens(logits, [one.sampler for one in sampled])
         wanted = [one.sampler.sampling.logprobs for one in sampled]
         return [
-            (token, () if top is None else (token_logprobs(logits[row], token, top),))
+            None if token is None else (token, () if top is None else (token_logprobs(logits[row], token, top),))
             for row, (token, top) in enumerate(zip(tokens, wanted, strict=True))
         ]
 
-    def _advance(self, one: _Running, row: RowPlan, drawn: tuple[int, tuple[TokenLogprobs, ...]] | None) -> RowReport:
+    def _sampled(self, one: _Running, row: RowPlan, drawn: _Drawn | None) -> RowReport:
+        return (
+            RowReport(request_id=row.request_id, failed=_NOT_NUMBERS)
+            if drawn is None
+            else self._advance(one, row, drawn)
+        )
+
+    def _advance(self, one: _Running, row: RowPlan, drawn: _Drawn | None) -> RowReport:
         before = one.computed
         one.computed += row.tokens
         if one.computed // self.instance.block_tokens > before // self.instance.block_tokens:

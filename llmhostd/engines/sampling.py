@@ -15,7 +15,7 @@ from struct import Struct
 
 import numpy as np
 
-from llmhostd.domain.errors import CallerError, EngineError
+from llmhostd.domain.errors import CallerError
 from llmhostd.domain.reports import TokenLogprobs
 from llmhostd.domain.request import Sampling
 from llmhostd.engines.interface import Floats, Int64s
@@ -78,22 +78,17 @@ class TokenSampler:
         return adjusted
 
 
-def draw_tokens(logits: Floats, samplers: Sequence[TokenSampler]) -> list[int]:
-    """One token per row of `logits [S, vocab]`, recorded in its sampler. Raises EngineError if a row is not finite."""
-    greatest: Int64s = logits.argmax(axis=1)
-    tokens: list[int] = greatest.tolist()
-    _require_finite(logits, tokens)
-    for row, sampler in enumerate(samplers):
-        if not sampler.plain:
-            tokens[row] = sampler.draw(logits[row])
-        sampler.record(tokens[row])
+def draw_tokens(logits: Floats, samplers: Sequence[TokenSampler]) -> list[int | None]:
+    """One token per row of `logits [S, vocab]`, recorded in its sampler; None where a row is not of numbers."""
+    tokens: list[int | None] = []
+    for row, (greatest, sampler) in enumerate(zip(logits.argmax(axis=1).tolist(), samplers, strict=True)):
+        if not isfinite(logits[row, greatest]):  # what is no number anywhere in a row is its argmax
+            tokens.append(None)
+            continue
+        token: int = greatest if sampler.plain else sampler.draw(logits[row])
+        sampler.record(token)
+        tokens.append(token)
     return tokens
-
-
-def _require_finite(logits: Floats, greatest: Sequence[int]) -> None:
-    """A NaN anywhere in a row is its argmax, so looking at the greatest of each row is enough."""
-    if not all(isfinite(logits[row, token]) for row, token in enumerate(greatest)):
-        raise EngineError("the model computed logits that are not numbers")
 
 
 def uniform(seed: int, index: int) -> float:

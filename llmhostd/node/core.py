@@ -209,7 +209,8 @@ class NodeMind:
             self.agenda.all_decoded(event.instance_id, plan.decodes, self._now)
         else:
             self.agenda.touch(event.instance_id)
-        return [*self.requests.left_meanwhile(), *self._relearned(event.instance_id)]
+        failures = [(row.request_id, row.failed) for row in event.rows if row.failed]
+        return [*self.requests.ended_with(failures), *self._relearned(event.instance_id)]
 
     def _begun(self, event: events.IterationBegun) -> list[NodeAction]:
         if not self.device.begun(event):
@@ -224,7 +225,7 @@ class NodeMind:
             return []
         self.load.busy_until_s = self._now
         self.agenda.touch(event.instance_id)
-        return self.requests.failed_in(iteration.rows, event.because)
+        return self.requests.ended_with((row.request_id, event.because) for row in iteration.rows)
 
     def _relearned(self, instance_id: InstanceId) -> list[NodeAction]:
         """Tell the host when a correction has moved: it validates arrivals with the same profile."""

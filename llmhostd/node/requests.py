@@ -127,10 +127,15 @@ class Requests:
             self.forget(request_id)
         return back
 
-    def failed_in(self, rows: Iterable[events.RowPlan], because: str) -> list[NodeAction]:
-        """Give back the requests of an iteration that failed, to be tried again as their tokens; once, then fail."""
+    def ended_with(self, failures: Iterable[tuple[RequestId, str]]) -> list[NodeAction]:
+        """Let go of those that were to leave when the iteration ended, and of those that it failed, and why.
+
+        These are tried again as their tokens, elsewhere or here; once, then they fail.
+        """
         actions = self.left_meanwhile()
-        for request_id in (row.request_id for row in rows if row.request_id in self.where):
+        for request_id, because in failures:
+            if request_id not in self.where:
+                continue
             back = self.back(request_id, because)
             self.forget(request_id)
             if request_id in self.failed and not back.staged:

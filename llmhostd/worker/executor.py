@@ -133,7 +133,11 @@ class Executor:
         finished = self._after(hosted, rows, started_s + duration_s, duration_s)
         done = tuple(
             RowDone(
-                request_id=row.request_id, computed_tokens=one.tokens, new_tokens=len(row.tokens), finish=row.finish
+                request_id=row.request_id,
+                computed_tokens=0 if row.failed else one.tokens,
+                new_tokens=len(row.tokens),
+                finish=row.finish,
+                failed=row.failed,
             )
             for row, one in zip(rows, action.rows, strict=True)
         )

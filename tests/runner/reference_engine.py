@@ -91,6 +91,8 @@ class ReferenceInstance:
             {name: rng.standard_normal(size) / np.sqrt(size[0]) for name, size in sizes.items()}
             for _ in range(a.layers)
         ]
+        if "poison" in wanted:  # a token whose row, and nobody else's, comes out as no numbers
+            self.embedding[int(wanted["poison"])] = np.nan
         self.kv = np.full((a.layers, 2, 0, BLOCK_TOKENS, a.kv_heads, a.head_dim), np.nan)
 
     def run(self, iteration: Iteration) -> Floats:

@@ -15,6 +15,7 @@ from llmhostd.domain.ids import InstanceId, RequestId
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.reports import (
     InstanceReported,
+    IterationReported,
     LoadFailed,
     NodeDown,
     NodeMemoryChanged,
@@ -61,6 +62,29 @@ def test_the_books_say_what_the_engine_holds_through_a_life(tmp_path: Path) -> N
             box.supervisor.send(UnloadInstance(node_id=NODE, instance_id=InstanceId("m"), because="no longer wanted"))
             report = await settled(box, lambda one: one.held_bytes == 0)
             assert (report.promised_bytes, report.used_bytes) == (0, 0)
+
+    asyncio.run(scenario())
+
+
+def test_one_whose_logits_are_no_numbers_fails_alone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running_box() as box:
+            box.supervisor.send(load_frame("m", write_checkpoint(tmp_path / "m", seed=1, poison=40, run_s=0.03)))
+            await box.reached("m", ModelState.WARM)
+            box.supervisor.send(submit_frame("good", "m", PROMPT, GREEDY))
+            box.supervisor.send(submit_frame("bad", "m", [*PROMPT, 40], GREEDY))
+            returned = await box.next(RequestReturned)
+            assert returned.because == "the model computed logits that are not numbers"
+            box.supervisor.send(submit_frame("bad", "m", [*PROMPT, 40], GREEDY))
+            failed = await box.next(RequestFailed)
+            assert (failed.request_id, failed.error) == ("bad", returned.because)
+            await box.until(lambda: "good" in box.finished)
+            assert box.streams[RequestId("good")] == expected(PROMPT)
+            assert [one.request_id for one in (*box.all(RequestReturned), *box.all(RequestFailed))] == ["bad", "bad"]
+            batches = [tuple(row.request_id for row in one.rows) for one in box.all(IterationReported)]
+            assert sum({"good", "bad"} == set(batch) for batch in batches) >= 2
+            assert RequestId("bad") not in box.finished
+            await settled(box, lambda one: one.used_bytes == RESIDENT)
 
     asyncio.run(scenario())
 
