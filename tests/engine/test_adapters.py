@@ -240,6 +240,27 @@ def test_what_does_not_fit_leaves_the_slot_empty(
         instance.set_adapter(2, None)
 
 
+@pytest.mark.parametrize(("compute", "tolerance"), [(ComputePrecision.F32, 1e-4), (ComputePrecision.BF16, 0.1)])
+def test_an_adapter_that_computes_no_numbers_spoils_nobody_elses(
+    load_adaptable, tmp_path: Path, compute: ComputePrecision, tolerance: float
+) -> None:
+    case, config = BY_NAME["llama"], KINDS["plain"]
+    instance = load_adaptable("llama", compute=compute)
+    base = instance.shape.architecture
+    factors = {name: values * np.float32(1e25) for name, values in seeded_factors(config, base, 1).items()}
+    instance.set_adapter(0, open_adapter(write_adapter(tmp_path / "a", config, factors), base))
+    contexts, tokens = PagedContexts([instance], kv_blocks=4), prompt(case, 50)
+    expected = every_row(contexts, tokens)[-1]
+    bad, good = Context(prompt(case, 40), 0), Context(tokens)
+    beside = contexts.step([(bad, 40), (good, 50)])
+    assert np.isnan(beside[0]).any()
+    np.testing.assert_allclose(beside[1], expected, atol=tolerance)
+    # Nor whoever has its blocks next.
+    for one in (good, bad):
+        contexts.release(one)
+    np.testing.assert_allclose(contexts.step([(Context(tokens), 50)])[0], expected, atol=tolerance)
+
+
 class Spoiled:
     """An engine with one fault."""
 
