@@ -50,7 +50,9 @@ def state_of(status: os.stat_result) -> FileState:
 def content(file: Path, most_bytes: int) -> bytes:
     """Read all of a small one. Raises CheckpointError, for one that is larger, too."""
     with opened(file) as stream:
-        read = stream.read(most_bytes + 1)
+        # Python makes room for all that is asked for, whatever there is to read.
+        size = os.fstat(stream.fileno()).st_size
+        read = stream.read(min(size, most_bytes) + 1)
     if len(read) > most_bytes:
         raise CheckpointError(f"{file}: is larger than {most_bytes} bytes")
     return read
