@@ -40,7 +40,7 @@ def probe(folders: tuple[Path, Path], threads: int) -> dict[str, object]:
 
 
 def test_a_load_that_is_refused_memory_names_what_it_could_not_have(report: dict[str, object]) -> None:
-    assert "cannot be mapped: Cannot allocate memory" in str(report["map"])
+    assert "cannot be read: Cannot allocate memory" in str(report["map"])
     assert str(report["reserve"]).startswith("EngineError: cannot reserve address space for")
 
 
