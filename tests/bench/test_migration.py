@@ -59,7 +59,8 @@ def test_pauses_in_iterations(kind: str, capsys: pytest.CaptureFixture[str]) -> 
             f"  a token of a stream that stays: median {usual_ms:.0f} ms" + (f"\n  kills: {kills}" if kills else "")
         )
     if "live" in kind:
-        assert iterations[-1] <= 2
+        # After a death streams are late, and whoever is late does not wait for its next token before it switches.
+        assert iterations[-1] <= (3 if kill_every_s else 2)
 
 
 def stream(here: Box, model: str, caller: int) -> tuple[str, list[float]]:
