@@ -1,5 +1,6 @@
 """Ctrl-C ends what takes long soon and quietly, whatever its processes compute just then."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -8,6 +9,9 @@ from pathlib import Path
 
 import pytest
 from typed_commands import COMMAND
+
+HEARS_CTRL_C = ("env", "--default-signal=INT")
+"""What runs behind a shell's back inherits that Ctrl-C is ignored."""
 
 
 @pytest.mark.parametrize(
@@ -22,8 +26,21 @@ def test_simulations_end_with_the_command(tmp_path: Path, command: tuple[str, ..
     state = tmp_path / "state"
     subprocess.run([*COMMAND, "--state-dir", state, "demo-models", "demo-noise-qwen2-5m"], check=True)
     running = subprocess.Popen(
-        [*COMMAND, "--state-dir", state, *command], stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+        [*HEARS_CTRL_C, *COMMAND, "--state-dir", state, *command],
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        _interrupt(running)
+        _, said = running.communicate(timeout=60)  # until nobody holds its stderr any more: its children have it, too
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode == 130
+    assert "Traceback" not in said, said
+
+
+def _interrupt(running: subprocess.Popen[str]) -> None:
+    """Press Ctrl-C once a child of it computes."""
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
     began: set[str] = set()
     while not any(child in began and not _catches(child) for child in children.read_text().split()):
@@ -31,9 +48,6 @@ def test_simulations_end_with_the_command(tmp_path: Path, command: tuple[str, ..
         began |= {child for child in children.read_text().split() if _catches(child)}
         time.sleep(0.01)
     os.killpg(running.pid, signal.SIGINT)
-    _, said = running.communicate(timeout=60)  # until nobody holds its stderr any more: its children have it, too
-    assert running.returncode == 130
-    assert "Traceback" not in said, said
 
 
 def _catches(pid: str) -> bool:
