@@ -44,7 +44,7 @@ from llmhostd.domain.snapshot import HostSnapshot, ModelSnapshot, NodeSnapshot
 from llmhostd.domain.words import Word
 from llmhostd.loader.adapter import WEIGHTS_FILE, is_adapter
 from llmhostd.loader.header import read_header
-from llmhostd.loader.plain_file import looking_into
+from llmhostd.loader.plain_file import readable
 from llmhostd.loader.safetensors import describe
 from llmhostd.state.last_run import last_run
 
@@ -114,7 +114,7 @@ def check_files(place: Place) -> Iterator[Finding]:
         return  # what is wrong with the state is another finding
     for path in paths:
         try:
-            with looking_into(path):
+            with readable(path):
                 read_header(path / WEIGHTS_FILE) if is_adapter(path) else describe(path)
         except LlmhostdError as error:
             yield broken("files", f"{error}.")

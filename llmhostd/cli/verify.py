@@ -10,7 +10,7 @@ from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import NO_MODELS
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.loader.adapter import verify_adapter
-from llmhostd.loader.plain_file import looking_into
+from llmhostd.loader.plain_file import readable
 from llmhostd.loader.progress import Progress, drawn_progress
 from llmhostd.loader.store_index import arrives, is_store
 from llmhostd.loader.verify import verify as verify_store
@@ -47,7 +47,7 @@ def _damage(one: RegisteredModel, draw: Progress) -> str:
     """Say what is wrong with a model's weights; nothing if they are whole."""
     path = Path(one.path)
     try:
-        with looking_into(path):
+        with readable(path):
             if one.adapter:
                 verify_adapter(path, one.shape.architecture, one.adapter.identity)
             else:

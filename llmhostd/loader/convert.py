@@ -12,7 +12,7 @@ from llmhostd.checkpoints.quantization import Quantization, quantization_config
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.model import WeightFormat
 from llmhostd.loader.checksum import checksum
-from llmhostd.loader.plain_file import content, looking_into
+from llmhostd.loader.plain_file import content, readable
 from llmhostd.loader.quantize import choose, copied, quantized
 from llmhostd.loader.safetensors import CONFIG_FILE, read_json
 from llmhostd.loader.source import Progress, Source
@@ -80,7 +80,7 @@ def _companions(source: Path, quantization: Quantization | None) -> Iterator[tup
     if quantization:
         config |= {"quantization_config": quantization_config(quantization)}
     yield CONFIG_FILE, json.dumps(config, indent=2).encode()
-    with looking_into(source):
+    with readable(source):
         files = sorted(source.iterdir())
     for file in files:
         about_weights = file.name.startswith((".", CONFIG_FILE, DATA_FILE)) or ".safetensors" in file.name

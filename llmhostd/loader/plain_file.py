@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from llmhostd.domain.errors import CheckpointError
 
@@ -31,20 +31,26 @@ def opened(file: Path) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def looking_into(directory: Path) -> Iterator[None]:
-    """Raise CheckpointError where this user may not see what lies in a checkpoint's directory."""
+def readable(path: Path) -> Iterator[None]:
+    """Raise CheckpointError where a file, or what lies in a directory, cannot be read, or may not be looked at."""
     try:
         yield
     except OSError as error:
-        raise CheckpointError(f"{error.filename or directory}: cannot be read: {error.strerror}") from error
+        raise CheckpointError(f"{error.filename or path}: cannot be read: {error.strerror}") from error
 
 
-FileState = tuple[int, int, int, int]
+class FileState(NamedTuple):
+    """What is another if a file is another, or was written to."""
+
+    device: int
+    inode: int
+    changed_ns: int
+    size_bytes: int
 
 
 def state_of(status: os.stat_result) -> FileState:
-    """What is another if a file is another, or was written to."""
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+    """Pick that out of what the system says of a file."""
+    return FileState(status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def content(file: Path, most_bytes: int) -> bytes:

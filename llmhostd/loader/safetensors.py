@@ -26,7 +26,7 @@ from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.model import Architecture, ComputePrecision, KvPrecision, ModelShape, WeightFormat
 from llmhostd.loader.header import StoredTensor, read_header
 from llmhostd.loader.mapped_reader import Arriving, MappedReader
-from llmhostd.loader.plain_file import content, looking_into, opened
+from llmhostd.loader.plain_file import content, opened, readable
 from llmhostd.loader.store_index import ARRIVING_FILE, is_store, read_index, stored_tensors
 
 SINGLE_FILE = "model.safetensors"
@@ -147,7 +147,7 @@ class Checkpoint:
 
 def describe(path: Path) -> Description:
     """Read a checkpoint directory without mapping weights. Raises CheckpointError naming file and field or tensor."""
-    with looking_into(path):
+    with readable(path):
         return _described(path)
 
 

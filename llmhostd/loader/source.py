@@ -4,9 +4,8 @@ By offset, not through a map: a file that shrinks meanwhile is an error, not a s
 has read all of it asks whether it is still what it was.
 """
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +16,7 @@ import xxhash
 from llmhostd.checkpoints.layout import SourceFile
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.loader.header import StoredTensor
-from llmhostd.loader.plain_file import FileState, state_of
+from llmhostd.loader.plain_file import FileState, readable, state_of
 from llmhostd.loader.safetensors import NUMPY_TYPES, describe
 
 _PIECE_BYTES = 8 << 20
@@ -39,7 +38,7 @@ class Source:
 
     def __enter__(self) -> Self:
         for file in self._files:
-            with _named(file):
+            with readable(file):
                 self._open[file] = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
                 self._before[file] = state_of(os.fstat(self._open[file]))
         return self
@@ -71,10 +70,10 @@ class Source:
 
     def files(self, progress: Progress | None = None) -> tuple[SourceFile, ...]:
         """Read every file and sum it up; `progress` hears of the bytes. Raises CheckpointError."""
-        total, done, found = sum(size for *_, size in self._before.values()), 0, []
+        total, done, found = sum(state.size_bytes for state in self._before.values()), 0, []
         buffer = memoryview(bytearray(_PIECE_BYTES))
         for file in self._files:
-            size, digest = self._before[file][-1], xxhash.xxh3_128()
+            size, digest = self._before[file].size_bytes, xxhash.xxh3_128()
             for begin in range(0, size, _PIECE_BYTES):
                 piece = buffer[: min(_PIECE_BYTES, size - begin)]
                 self._read(file, begin, piece)
@@ -88,14 +87,14 @@ class Source:
     def check_unchanged(self) -> None:
         """Raise CheckpointError unless every file is the one that was opened, as it was then."""
         for file in self._files:
-            with _named(file):
+            with readable(file):
                 if state_of(file.stat()) != self._before[file]:
                     raise CheckpointError(f"{file}: changed while it was copied; run again once it is complete")
 
     def _read(self, file: Path, begin: int, into: memoryview) -> None:
         done = 0
         while done < len(into):
-            with _named(file):
+            with readable(file):
                 count = os.preadv(self._open[file], [into[done:]], begin + done)
             if not count:
                 raise CheckpointError(f"{file}: was cut short while it was copied; run again once it is complete")
@@ -106,11 +105,3 @@ class Source:
         if place is None:
             raise CheckpointError(f"{self.path}: tensor `{name}` is missing")
         return place
-
-
-@contextlib.contextmanager
-def _named(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(f"{file}: cannot be read: {error.strerror}") from error
