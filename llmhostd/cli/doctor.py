@@ -89,7 +89,7 @@ def examine(place: Place) -> Diagnosis:
     try:
         config = config_of(place)
     except LlmhostdError as error:
-        findings.append(broken("settings", f"{error}.".replace("?.", "?")))
+        findings.append(broken("settings", _sentence(error)))
         return Diagnosis(findings=tuple(findings), acceleration=machine.acceleration, layout=None)
     file = find_config(place.config)
     findings.append(good("settings", f"{file} is in force." if file else "no file: every setting has its default."))
@@ -97,13 +97,19 @@ def examine(place: Place) -> Diagnosis:
     try:
         layout = node_layout(config.nodes, config.devices, config.machine_memory, machine)
     except LlmhostdError as error:
-        findings.append(broken("nodes", f"{error}."))
+        findings.append(broken("nodes", _sentence(error)))
     else:
         findings += [*check_nodes(layout, machine.acceleration), *check_engines(layout.nodes)]
     findings += [*check_state(state_dir_of(place)), *check_files(place), *check_copies(place)]
     said, ours = examine_daemon(place)
     findings += [*said, *check_port(config.http.host, config.http.port, ours)]
     return Diagnosis(findings=tuple(findings), acceleration=machine.acceleration, layout=layout)
+
+
+def _sentence(error: LlmhostdError) -> str:
+    """What an error says, ended; some ask whether another name was meant."""
+    said = str(error)
+    return said if said.endswith("?") else f"{said}."
 
 
 def check_files(place: Place) -> Iterator[Finding]:
@@ -117,7 +123,7 @@ def check_files(place: Place) -> Iterator[Finding]:
             with readable(path):
                 read_header(path / WEIGHTS_FILE) if is_adapter(path) else describe(path)
         except LlmhostdError as error:
-            yield broken("files", f"{error}.")
+            yield broken("files", _sentence(error))
 
 
 def check_copies(place: Place) -> Iterator[Finding]:
@@ -151,7 +157,7 @@ def examine_daemon(place: Place) -> tuple[list[Finding], bool]:
             nodes = daemon.get("/api/v1/nodes", tuple[NodeSnapshot, ...])
             host = daemon.get("/api/v1/host", HostSnapshot)
     except LlmhostdError as error:
-        return [broken("daemon", f"{error}.")], True
+        return [broken("daemon", _sentence(error))], True
     findings = [
         good("daemon", f"runs on {daemon.where} with {len(models)} model(s)."),
         *_last_run(host.last_run, host.returned),
