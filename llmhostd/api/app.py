@@ -35,7 +35,7 @@ async def healthz() -> str:
 
 @get("/readyz", operation_id="readyz", summary="Whether it serves", media_type=MediaType.TEXT, opt={"errors": (503,)})
 async def readyz(service: Host) -> Response[str]:
-    """503 with the reason until a node is up, and while draining."""
+    """503 with the reason until a node that may be used is up, and while draining."""
     why_not = service.ready()
     return Response(f"{why_not or 'ready'}\n", status_code=503 if why_not else 200, media_type=MediaType.TEXT)
 

@@ -19,6 +19,7 @@ from llmhostd.domain.reports import (
     ProfileMeasured,
     ProfileProgressed,
 )
+from llmhostd.host.openness import why_closed
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +42,8 @@ class Reports:
         self._loop = loop
         self._records = records
         self._measurements = measurements
-        self.node_up = asyncio.Event()
-        """Set once any node can serve."""
+        self.open = asyncio.Event()
+        """Set once a node is up that may be given something; if all are drained, once any is up."""
 
     def hear(self, report: NodeReport | NodeDown) -> None:
         """Hear one. An error of ours must not close the wire to a worker that did nothing wrong: it is logged."""
@@ -61,9 +62,14 @@ class Reports:
         elif isinstance(report, ProfileProgressed) and report.done >= report.total:
             self._measured(report)
         elif isinstance(report, NodeUp):
-            self.node_up.set()
+            self._open()
             for caveat in report.caveats:
                 log.warning("node %s: %s", report.node_id, caveat)
+
+    def _open(self) -> None:
+        nodes = self._mind.snapshot(time.monotonic()).nodes
+        if not why_closed(nodes) or all(node.draining for node in nodes):
+            self.open.set()
 
     def _note_files(self, report: InstanceReported) -> None:
         if report.state is ModelState.COLD:

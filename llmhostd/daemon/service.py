@@ -56,6 +56,7 @@ from llmhostd.domain.snapshot import (
     RequestSnapshot,
     UsageRow,
 )
+from llmhostd.host.openness import why_closed
 from llmhostd.host.snapshots import MindSnapshot
 from llmhostd.state.policy import AdapterPolicy
 
@@ -121,7 +122,7 @@ class Daemon:
         """See `Service`."""
         if self.draining:
             return "draining"
-        return "" if any(node.up for node in self._look().nodes) else "no node is up"
+        return why_closed(self._look().nodes)
 
     def host(self) -> HostSnapshot:
         """See `Service`."""

@@ -17,6 +17,7 @@ from llmhostd.domain.request import RequestShape
 from llmhostd.host.fleet import Fleet, ModelRecord
 from llmhostd.host.hope import Hopes
 from llmhostd.host.offers import Offer
+from llmhostd.host.openness import why_closed
 from llmhostd.host.placement import Placement
 from llmhostd.host.precedence import Precedence
 from llmhostd.host.preempting import Preempting
@@ -129,11 +130,11 @@ class Admission:
 
     def _refusal(self, answer: Answer, hope: Hope | None, shape: RequestShape, now: float) -> HostAction:
         """Say why there is no place, and when there may be one."""
-        if self._fleet.nodes_open():
+        why = why_closed(self._fleet.nodes.values())
+        if not why:
             return refuse_for(answer, hope, shape, now, self._policy)
         back_at_s = [self._hopes.back_at_s(node, now) for node in self._fleet.nodes.values() if not node.draining]
         known_s = [at_s - now for at_s in back_at_s if at_s is not None]
-        why = "every node that is up is being drained" if self._fleet.nodes_up() else "no node is up"
         retry_s = self._policy.bounded_s(min(known_s, default=self._policy.node_down_retry_s))
         return refuse(shape, Refusal.UNAVAILABLE, why, retry_s)
 

@@ -3,11 +3,13 @@
 import json
 import os
 import signal
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 from daemon_process import EXACT, PATIENT, DaemonProcess
 from typed_commands import llmhostd
 
@@ -83,6 +85,47 @@ def test_quarantine_and_drain_hold_until_somebody_ends_them(tmp_path: Path, tiny
         assert row(daemon, "models", "tiny-llama")["state"] != "quarantined"
         assert not row(daemon, "nodes", "gpu1")["draining"]
         assert daemon.http.post("/v1/completions", json=BODY | {"max_tokens": 4}).status_code == 200
+
+
+class FirstWorkerHeld(threading.Thread):
+    """Stops the first node's worker as soon as it is there, until the daemon hears callers and the second is up."""
+
+    def __init__(self, daemon: DaemonProcess) -> None:
+        super().__init__(daemon=True)
+        self.said: list[str] = []
+        self._daemon = daemon
+
+    def run(self) -> None:
+        while not hasattr(self._daemon, "process") or not (pids := self._daemon.worker_pids()):
+            time.sleep(0.001)
+        os.kill(pids[0], signal.SIGSTOP)
+        transport = httpx.HTTPTransport(uds=str(self._daemon.state_dir / "llmhostd.sock"), retries=100)
+        with httpx.Client(transport=transport, base_url="http://localhost", timeout=60) as http:
+            while not (up := [one["id"] for one in http.get("/api/v1/nodes").json() if one["up"]]):
+                time.sleep(0.01)
+            self.said = [*up, http.get("/readyz").text]
+        os.kill(pids[0], signal.SIGCONT)
+
+
+def test_it_does_not_say_that_it_serves_while_only_a_drained_node_is_up(tmp_path: Path, tiny_models_dir: Path) -> None:
+    state = tmp_path / "state"
+    with DaemonProcess(state, [tiny_models_dir / "tiny-llama"], settings=settings(tmp_path)) as daemon:
+        assert daemon.http.post("/api/v1/nodes/gpu1/drain").status_code == 202
+    again = DaemonProcess(state, settings=settings(tmp_path))
+    held = FirstWorkerHeld(again)
+    held.start()
+    with again as daemon:
+        assert daemon.http.get("/readyz").status_code == 200
+        assert daemon.http.post("/v1/completions", json=BODY).status_code == 200
+        held.join()
+        assert held.said == ["gpu1", "every node that is up is being drained\n"]
+        # Nothing is left to wait for: whoever drained all of them may end that.
+        assert daemon.http.post("/api/v1/nodes/gpu0/drain").status_code == 202
+        assert daemon.http.get("/readyz").text == "every node that is up is being drained\n"
+    with DaemonProcess(state, settings=settings(tmp_path)) as daemon:
+        assert daemon.http.post("/v1/completions", json=BODY).status_code == 503
+        assert daemon.http.delete("/api/v1/nodes/gpu0/drain").status_code == 202
+        assert daemon.http.get("/readyz").status_code == 200
 
 
 def test_a_model_that_is_added_again_may_try_again(tmp_path: Path, tiny_models_dir: Path) -> None:
