@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
@@ -83,6 +84,13 @@ class DaemonProcess:
         """The workers that run now."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return [int(pid) for pid in children if b"llmhostd.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    def await_nodes(self) -> None:
+        """Wait until all of its nodes are up. It serves as soon as one of them is."""
+        deadline_s = time.monotonic() + 60
+        while not all(node["up"] for node in self.http.get("/api/v1/nodes").json()):
+            assert time.monotonic() < deadline_s, self.log
+            time.sleep(0.01)
 
     def wait(self, timeout_s: float = 60) -> int:
         """Wait for its end."""

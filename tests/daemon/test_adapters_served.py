@@ -211,6 +211,7 @@ def test_streams_of_adapters_move_between_nodes_unnoticed(
 ) -> None:
     settings = EXACT + PATIENT + TWO_SLOTS + TWO_NODES
     with DaemonProcess(tmp_path / "state", [files[BASE]], settings=settings) as daemon:
+        daemon.await_nodes()
         for name in CONFIGS:
             add(daemon, files[name], base=BASE)
         calls, moved = [(name, 0) for name in NAMES], 0

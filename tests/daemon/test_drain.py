@@ -41,7 +41,7 @@ def end_drain(daemon: DaemonProcess, node: str) -> None:
 
 def load_everywhere(daemon: DaemonProcess) -> list[str]:
     """Have all models on both nodes; returns what is said where nothing moves."""
-    until(lambda: all(node["up"] for node in daemon.http.get("/api/v1/nodes").json()))
+    daemon.await_nodes()
     expected = []
     for other in ("cpu1", "cpu0"):
         drain(daemon, other)

@@ -88,8 +88,7 @@ def test_what_the_cpu_cannot_serve_in_time_goes_to_the_gpu(tmp_path: Path, tiny_
     with open_database(tmp_path) as db:
         ProfileTable(db).put(slow_profile(shape, key))
     with daemon, Decided(daemon) as decided:
-        # A daemon is ready with its first node, which is the one that stands in.
-        until(lambda: all(one["up"] for one in daemon.http.get("/api/v1/nodes").json()))
+        daemon.await_nodes()
         by_cpu = complete(daemon, SHORT, 12)
         by_gpu = complete(daemon, LONG, 30)
         assert complete(daemon, SHORT, 12) == by_cpu
@@ -111,6 +110,7 @@ def test_a_request_that_moves_between_devices_goes_on_exactly(tmp_path: Path, ti
         Decided(daemon) as decided,
         ThreadPoolExecutor(4) as pool,
     ):
+        daemon.await_nodes()
         streams = [pool.submit(complete, daemon, prompt, 300) for prompt in prompts]
         until(lambda: tokens_out(daemon) > 20)
         daemon.http.post("/api/v1/nodes/cpu0/drain").raise_for_status()

@@ -48,7 +48,7 @@ def test_models_spread_over_the_nodes_and_each_keeps_to_its_core(tmp_path: Path,
     models = ["tiny-llama", "tiny-qwen3"]
     settings = two_nodes("[packing]\ninstances_per_node = 1\n")
     with DaemonProcess(tmp_path, [tiny_models_dir / name for name in models], settings=settings) as daemon:
-        until(lambda: all(node["up"] for node in rows(daemon, "nodes")))
+        daemon.await_nodes()
         with ThreadPoolExecutor(4) as pool:
             streams = [pool.submit(ask, daemon, model, number) for model in models for number in (1, 2)]
             assert all(len(one.result()) > 100 for one in streams)
@@ -67,6 +67,7 @@ def test_a_drain_and_a_kill_move_streams_to_the_other_node_token_for_token(
     tmp_path: Path, tiny_models_dir: Path
 ) -> None:
     with DaemonProcess(tmp_path, [tiny_models_dir / "tiny-llama"], settings=two_nodes()) as daemon:
+        daemon.await_nodes()
         expected = [ask(daemon, "tiny-llama", number) for number in range(CALLS)]
         with ThreadPoolExecutor(CALLS) as pool:
 
