@@ -160,7 +160,7 @@ class Migrating:
         if now - migration.began_s > self._policy.most_s:
             because = f"it has not caught up in {self._policy.most_s:.0f} s"
             return self._abandon(name, Trigger.GIVEN_UP, now, because)
-        has_said = migration.says(request.load.context_tokens) or request.load.headroom_s(now) < 0.0
+        has_said = migration.says(request.load.context_tokens)
         if not self._has_memory(instance, node):
             return []
         if migration.phase is Phase.PREPARING:
@@ -191,7 +191,7 @@ class Migrating:
         token_s = self._token_s(self._fleet.instances[migration.source])
         why = gap_is_small(migration, context_tokens, resume_s, token_s, self._policy)
         because = f"{gap} tokens behind"
-        if why and self._lands_beside(instance):
+        if why and self._others_first(instance, now):
             return []
         if why:
             offer = self._offers.offer_to_follow(instance, load, now, migration.computed_tokens)
@@ -202,13 +202,17 @@ class Migrating:
         migration.move(Trigger.GAP_LARGE)
         return [self._round(request, migration, instance, because)] if gap else []
 
-    def _lands_beside(self, instance: Instance) -> bool:
-        """Whether a stream came to another instance of its node, and has said nothing there yet.
+    def _others_first(self, instance: Instance, now: float) -> bool:
+        """Whether a stream that comes to an instance would wait for more than what runs on its node and its own turn.
 
-        Each waits for the iteration that runs there and its own. Two that come together would wait for one more.
+        That is, for another instance there to which a stream has just come, or where somebody is late.
         """
-        there = self._fleet.node_of(instance).load.instances
-        return any(at in there and at != instance.id for at, _ in self._landing.values())
+        others = [one for one in self._fleet.instances_on(self._fleet.node_of(instance)) if one is not instance]
+        return any(
+            load.latency_sensitive and (name in self._landing or load.headroom_s(now) < 0.0)
+            for one in others
+            for name, load in one.load.requests.items()
+        )
 
     def _has_just_come(self, name: RequestId, instance_id: InstanceId, tokens_out: int) -> bool:
         request = self._fleet.requests.get(name)

@@ -33,6 +33,8 @@ class Switch:
     gap_s: float = 0.0
     iterations: int = 0
     """That ended there from when it came until this token, which is in the last of them."""
+    death: bool = False
+    """Whether a worker died meanwhile: this one, or another whose requests were taken in here first."""
 
 
 @dataclass
@@ -60,7 +62,7 @@ class VirtualWorld:
         self.shell = Shell(*specs, names=names, policies=policies)
         self.names, self.now, self.caused, self.heap = names, 0.0, 0, []
         self.said, self.ended, self.switches = {}, {spec.id: [] for spec in specs}, []
-        self.kills, self.planned = {}, {}
+        self.kills, self.deaths, self.planned = {}, [], {}
         self.inbox = {spec.id: deque() for spec in specs}
         self.shell.heard = lambda name, now: self.said[name].append(self.now)
         for _ in range(callers):
@@ -91,6 +93,7 @@ class VirtualWorld:
             if 0 < one.token < len(times):
                 before_s, after_s = times[one.token - 1], times[one.token]
                 one.gap_s = after_s - before_s
+                one.death = any(before_s <= at_s <= after_s for at_s in self.deaths)
                 ends = self.ended[one.node_id]
                 one.iterations = sum(before_s + WIRE_S < at_s <= after_s - WIRE_S + 1e-9 for at_s in ends)
                 done.switches.append(one)
@@ -142,6 +145,7 @@ class VirtualWorld:
             step = "preparing" if migration.phase is Phase.PREPARING else f"round {min(migration.rounds, 3)}"
             self.kills[step, end] = self.kills.get((step, end), 0) + 1
             node_id = fleet.instances[getattr(migration, end)].node_id
+            self.deaths.append(self.now)
             self.inbox[node_id].clear()
             self.shell.box.now = self.now
             self.shell.kill(node_id)
