@@ -18,7 +18,8 @@ def move(place: Place, /, what: str, node: str) -> None:
     """Let what runs go on on another node, without a gap.
 
     A request stays where it is until NODE has computed what it said so far; then its stream goes on there. Of a model,
-    all live requests move, a few at a time. Sent to where it still is, a request stays there.
+    all live requests move, a few at a time. Sent to where it still is, a request stays there; on its way elsewhere, it
+    goes to NODE instead.
     """
     with running_daemon(place) as daemon:
         models = [one.name for one in daemon.get("/api/v1/models", tuple[ModelSnapshot, ...])]

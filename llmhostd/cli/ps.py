@@ -88,8 +88,9 @@ def request_table(requests: Sequence[RequestSnapshot], instances: Sequence[Insta
     table = PlainTable("REQUEST", "MODEL", "NODE", "PHASE", "PROMPT", "TOKENS OUT", "", "AGE", "HEADROOM", "MOVES",
                        spare=("", "PROMPT", "MOVES", "PHASE", "AGE"))  # fmt: skip
     for one in sorted(requests, key=lambda one: one.headroom_s):
-        # Where it is, and where it goes while it moves.
+        # Where it is, where it goes while it moves, and where it follows others to.
         nodes = [node_of[at] for at in (one.instance_id, one.moving_to) if at in node_of]
+        nodes += [one.follows_to] if one.follows_to else []
         table.add_row(
             one.id, one.model, " → ".join(nodes), one.phase, str(one.prompt_tokens),
             f"{one.tokens_out}/{one.max_tokens}", bar([(one.tokens_out, "green")], one.max_tokens),

@@ -36,7 +36,6 @@ from llmhostd.domain.events import (
     DrainEnded,
     MeasureAsked,
     ModelAdded,
-    ModelMoveAsked,
     ModelReleased,
     ModelRemoved,
     MoveAsked,
@@ -255,7 +254,7 @@ class Daemon:
         if request_id not in live:
             hint = nearest(request_id, live) or "; none is running"
             raise UnknownNameError(f"there is no request {request_id[:100]!r}{hint}", field="request_id")
-        return self._moved(MoveAsked(request_id=request_id, node_id=node_id), [request_id])
+        return self._moved([request_id], node_id)
 
     def move_model(self, name: ModelName, node_id: NodeId) -> Moving:
         """See `Service`."""
@@ -264,19 +263,23 @@ class Daemon:
         seen = self._look()
         there = {one.id for one in seen.instances if one.node_id == node_id}
         mine = [one for one in seen.requests if one.model == name and one.instance_id]
-        to_move = [one.id for one in mine if one.instance_id not in there or one.moving_to]
-        return self._moved(ModelMoveAsked(name=name, node_id=node_id), to_move)
+        to_stay = [one.id for one in mine if one.instance_id in there and not (one.moving_to or one.follows_to)]
+        return self._moved([one.id for one in mine if one.id not in to_stay], node_id)
 
-    def _moved(self, event: MoveAsked | ModelMoveAsked, asked: Sequence[RequestId]) -> Moving:
-        """Let the mind decide, and pick out what it declined of what was asked."""
-        after = self._feed.last
-        self._loop.hear(event)
-        declined = [one for one in self._feed.recent if one.sequence > after and one.kind == DeclineMove.__name__]
-        stays = {one.subject: one.because for one in declined}
-        return Moving(
-            goes=[one for one in asked if one not in stays],
-            stays=[Stays(id=one, because=stays[one]) for one in asked if one in stays],
-        )
+    def _moved(self, asked: Sequence[RequestId], node_id: NodeId) -> Moving:
+        """Let the mind decide about one after the other, and pick out what it declined."""
+        goes: list[RequestId] = []
+        stays: list[Stays] = []
+        for name in asked:
+            after = self._feed.last
+            self._loop.hear(MoveAsked(request_id=name, node_id=node_id))
+            said = [one for one in self._feed.recent if one.sequence > after and one.subject == name]
+            declined = next((one for one in said if one.kind == DeclineMove.__name__), None)
+            if declined is None:
+                goes.append(name)
+            else:
+                stays.append(Stays(id=name, because=declined.because))
+        return Moving(goes=goes, stays=stays)
 
     async def usage(self, *, per_day: bool, since: str) -> list[UsageRow]:
         """See `Service`."""

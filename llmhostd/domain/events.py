@@ -113,13 +113,6 @@ class MoveAsked(Message):
     node_id: NodeId
 
 
-class ModelMoveAsked(Message):
-    """An operator wants all that people wait for of a model to go on on one node."""
-
-    name: ModelName
-    node_id: NodeId
-
-
 class ClockTicked(Message):
     """Time passed; keep-alives and retries are looked at."""
 
@@ -141,7 +134,6 @@ HostEvent = (
     | DrainAsked
     | DrainEnded
     | MoveAsked
-    | ModelMoveAsked
     | ClockTicked
     | NodeReport
     | NodeDown

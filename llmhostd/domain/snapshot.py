@@ -157,6 +157,8 @@ class RequestSnapshot(Word):
     """How often it was re-submitted with its tokens."""
     moving_to: InstanceId | None = None
     """Where its context is being computed ahead, so that it goes on there without a gap."""
+    follows_to: NodeId | None = None
+    """Where an operator wants it, and it goes as soon as those before it have arrived."""
 
 
 class UsageRow(Word):

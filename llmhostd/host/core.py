@@ -92,7 +92,6 @@ class HostMind:
             events.DrainAsked: self.drain.asked,
             events.DrainEnded: self.drain.ended,
             events.MoveAsked: self.moves.asked,
-            events.ModelMoveAsked: self.moves.model_asked,
             events.ClockTicked: self._ticked,
             reports.IterationReported: self._iterated,
             reports.InstanceReported: self._instance_reported,

@@ -107,6 +107,8 @@ class Fleet:
         self.requests: dict[RequestId, LiveRequest] = {}
         self.migrations: dict[RequestId, Migration] = {}
         """Those under way, in the order in which they began."""
+        self.following: dict[RequestId, NodeId] = {}
+        """Streams that go to these nodes as soon as they may begin to, in the order in which an operator asked."""
         self.waiting = Waiting()
         self.profiles = Profiles(correction, prior)
         self._loads_so_far = 0

@@ -106,6 +106,9 @@ def _migrations(mind: HostMind) -> Iterator[str]:
     ):
         yield f"{sorted(fleet.migrations)} are on their way, and {sorted(expected)} are expected"
         return
+    for name, node_id in fleet.following.items():
+        if name not in fleet.requests:
+            yield f"{name} is to follow to {node_id}, and is not there any more"
     for name, migration in fleet.migrations.items():
         request, instance = fleet.requests.get(name), expected[name]
         if request is None or request.instance_id != migration.source or not request.submitted:

@@ -42,11 +42,14 @@ class Migrating:
         self._landing: dict[RequestId, tuple[InstanceId, int]] = {}
         """Streams that have switched and said nothing since: where they are, and how much they had said."""
 
-    def may_begin(self, request: LiveRequest) -> bool:
+    def may_move_live(self, request: LiveRequest) -> bool:
         """Whether a request has a stream that can go on while it moves. Others move at once: nobody sees a gap."""
         load = request.load
-        streams = load.latency_sensitive and request.submitted and load.decoding
-        return self._policy.live and streams and load.shape.id not in self._fleet.migrations
+        return self._policy.live and load.latency_sensitive and request.submitted and load.decoding
+
+    def may_begin(self, request: LiveRequest) -> bool:
+        """Whether it is one of these, and not on its way already."""
+        return self.may_move_live(request) and request.load.shape.id not in self._fleet.migrations
 
     def may_begin_soon(self, request: LiveRequest) -> bool:
         """Whether a stream has only just come where it is: once its context is computed again, it can move live."""
@@ -110,8 +113,8 @@ class Migrating:
         return self._switch(request, migration, _as_it_is(request, migration, instance), now, because)
 
     def call_off(self, name: RequestId, now: float, because: str) -> list[HostAction]:
-        """Let a stream that is on its way stay where it is."""
-        return self._abandon(name, Trigger.GIVEN_UP, now, because)
+        """Let a stream stay where it is, if it is on its way."""
+        return self._abandon(name, Trigger.GIVEN_UP, now, because) if name in self._fleet.migrations else []
 
     def give_up_on(self, node: NodeRecord, now: float, because: str) -> list[HostAction]:
         """Let nothing more come to a node."""

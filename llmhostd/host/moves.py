@@ -2,11 +2,12 @@
 
 A stream moves live; where as many as may are on their way already, it follows when they have arrived. What has said
 nothing yet moves at once, if its first token is in time there; so does best effort. Who could not be served there as
-promised stays, and the operator is told why; so does a stream that is wanted where it still is.
+promised stays, and the operator is told why; so does a stream that is wanted where it still is. The latest wish holds:
+a stream that is on its way elsewhere goes there instead, if it could be served there.
 """
 
 from llmhostd.domain.actions import DeclineMove, HostAction
-from llmhostd.domain.events import ModelMoveAsked, MoveAsked
+from llmhostd.domain.events import MoveAsked
 from llmhostd.domain.ids import NodeId, RequestId
 from llmhostd.host.fleet import Fleet, NodeRecord
 from llmhostd.host.migrating import Migrating
@@ -25,8 +26,6 @@ class Moves:
         self._routing = routing
         self._placement = placement
         self._migrating = migrating
-        self._following: dict[RequestId, NodeId] = {}
-        """Streams that go to these nodes as soon as they may begin to, in the order in which that was asked."""
 
     def asked(self, event: MoveAsked, now: float) -> list[HostAction]:
         """Move one request."""
@@ -35,59 +34,50 @@ class Moves:
             return [self._decline(event.request_id, event.node_id, "it, or that node, is not known")]
         return self._move(request, node, now)
 
-    def model_asked(self, event: ModelMoveAsked, now: float) -> list[HostAction]:
-        """Move all requests of a model, in the order in which they run."""
-        node = self._fleet.nodes.get(event.node_id)
-        if node is None:
-            return []
-        requests = [
-            self._fleet.requests[name]
-            for one in self._fleet.instances.values()
-            for name, load in one.load.requests.items()
-            if load.shape.model == event.name and (one.node_id != event.node_id or name in self._fleet.migrations)
-        ]
-        return [action for request in requests for action in self._move(request, node, now)]
-
     def go_on(self, now: float) -> list[HostAction]:
         """Let those follow that may begin now."""
         actions: list[HostAction] = []
-        for name, node_id in list(self._following.items()):
+        for name, node_id in list(self._fleet.following.items()):
             request, node = self._fleet.requests.get(name), self._fleet.nodes[node_id]
             if request is None or self._is_there(request, node):
-                del self._following[name]
+                del self._fleet.following[name]
             else:
                 actions += self._move(request, node, now)
         return actions
 
     def _move(self, request: LiveRequest, node: NodeRecord, now: float) -> list[HostAction]:
         name = request.load.shape.id
-        self._following.pop(name, None)
+        followed = self._fleet.following.pop(name, None)
         if self._is_there(request, node):
-            return self._stay(request, node, now)
+            return self._stay(request, node, followed, now)
         if self._is_coming(request, node):
             return []
         why_not = self._hindrance(request, node)
         if not why_not and self._must_wait(request, node, now):
-            self._following[name] = node.spec.id
+            self._fleet.following[name] = node.spec.id
             return []
-        if not why_not and self._migrating.may_begin(request):
+        if not why_not and self._migrating.may_move_live(request):
             place = self._migrating.destination(request, now, [node])
             if not isinstance(place, str):
-                return self._migrating.begin(request, place, now, ASKED)
+                turned = self._migrating.call_off(name, now, f"an operator wants it on {node.spec.id} instead")
+                return [*turned, *self._migrating.begin(request, place, now, ASKED)]
             why_not = place
         elif not why_not:
             offer = self._routing.another(request.load, now, [node])
             if offer:
                 return self._placement.move(request, offer, now, ASKED)
             why_not = f"{node.spec.id} could not serve it in time, or has no room"
-        return [self._decline(name, node.spec.id, why_not)]
+        migration = self._fleet.migrations.get(name)
+        goes_on = f"; it goes on to {migration.destination}" if migration else ""
+        return [self._decline(name, node.spec.id, f"{why_not}{goes_on}")]
 
-    def _stay(self, request: LiveRequest, node: NodeRecord, now: float) -> list[HostAction]:
+    def _stay(self, request: LiveRequest, node: NodeRecord, followed: NodeId | None, now: float) -> list[HostAction]:
         """Let a stream stay where it is; if it is on its way elsewhere, call that off, but not against a drain."""
         name = request.load.shape.id
         migration = self._fleet.migrations.get(name)
         if migration is None:
-            return [self._decline(name, node.spec.id, "it is there already")]
+            because = f"it is there, and no longer to follow to {followed}" if followed else "it is there already"
+            return [self._decline(name, node.spec.id, because)]
         if node.draining:
             return [self._decline(name, node.spec.id, f"{node.spec.id} is being drained")]
         called_off = self._migrating.call_off(name, now, f"an operator wants it to stay on {node.spec.id}")
@@ -107,16 +97,13 @@ class Moves:
         name = request.load.shape.id
         if name in node.leaving or name in node.dropping or not request.may_go_to(node.spec.id, now):
             return True
-        may_begin = self._migrating.may_begin(request)
-        return self._migrating.full(node) if may_begin else self._migrating.may_begin_soon(request)
+        live = self._migrating.may_move_live(request)
+        return self._migrating.full(node) if live else self._migrating.may_begin_soon(request)
 
     def _hindrance(self, request: LiveRequest, node: NodeRecord) -> str:
         """Say why nobody need be asked; empty: somebody must be."""
         if request.instance_id is None:
             return "it waits for a place"
-        migration = self._fleet.migrations.get(request.load.shape.id)
-        if migration is not None:
-            return f"it is on its way to {migration.destination}"
         if not node.up or node.draining:
             return f"{node.spec.id} is {'being drained' if node.up else 'down'}"
         return ""

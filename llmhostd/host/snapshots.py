@@ -156,6 +156,7 @@ def _request(fleet: Fleet, request: LiveRequest, now: float) -> RequestSnapshot:
         headroom_s=load.headroom_s(now),
         moves=request.moves,
         moving_to=migration.destination if migration else None,
+        follows_to=fleet.following.get(shape.id),
     )
 
 

@@ -225,7 +225,8 @@ class Moves(RuleBasedStateMachine):
         live = [request_id for request_id in self.streams if request_id not in self.over]
         name = self.node_of(data).name
         if whole:
-            self.hear(events.ModelMoveAsked(name=data.draw(st.sampled_from(NAMES)), node_id=name))
+            for request_id in live:
+                self.hear(events.MoveAsked(request_id=request_id, node_id=name))
         elif live:
             self.hear(events.MoveAsked(request_id=data.draw(st.sampled_from(live)), node_id=name))
 

@@ -167,7 +167,16 @@ class HostScript:
         return self.box(events.MoveAsked(request_id=request_id, node_id=name))
 
     def _movemodel(self, model, name):
-        return self.box(events.ModelMoveAsked(name=model, node_id=name))
+        """As the daemon asks for all that a model has a place for, unless it is there to stay."""
+        seen = self.box.mind.snapshot(self.box.now)
+        there = [one.id for one in seen.instances if one.node_id == name]
+        return [
+            action
+            for one in sorted(seen.requests, key=lambda one: one.id)
+            if one.model == model and one.instance_id
+            if one.instance_id not in there or one.moving_to or one.follows_to
+            for action in self._move(one.id, name)
+        ]
 
     def _tick(self):
         return self.box(events.ClockTicked())
@@ -181,6 +190,7 @@ class HostScript:
             yield f"{one.id}: {one.state}, {one.running} running"
         for one in seen.requests:
             going = f", on its way to {one.moving_to}" if one.moving_to else ""
+            going += f", to follow to {one.follows_to}" if one.follows_to else ""
             said = f"{one.id}: {one.phase}, {one.tokens_out} tokens, {one.moves} moves"
             yield f"{said}, headroom {one.headroom_s:.2f} s{going}"
 

@@ -54,9 +54,11 @@ class LiveMoves(RuleBasedStateMachine):
             request_id = data.draw(st.sampled_from(live))
             self.shell.hear(events.MoveAsked(request_id=request_id, node_id=self.node_id(data)))
 
-    @rule(data=st.data(), name=st.sampled_from(NAMES))
-    def move_all(self, data, name):
-        self.shell.hear(events.ModelMoveAsked(name=name, node_id=self.node_id(data)))
+    @rule(data=st.data())
+    def move_all(self, data):
+        node_id = self.node_id(data)
+        for request_id in self.shell.live():
+            self.shell.hear(events.MoveAsked(request_id=request_id, node_id=node_id))
 
     @rule(data=st.data(), drains=st.booleans())
     def drain(self, data, drains):

@@ -202,7 +202,10 @@ class History(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), data=st.data())
     def move_model(self, name, data):
-        self.hear(events.ModelMoveAsked(name=name, node_id=self.node_of(data).spec.id))
+        node_id = self.node_of(data).spec.id
+        for request_id, request in list(self.box.mind.fleet.requests.items()):
+            if request.load.shape.model == name:
+                self.hear(events.MoveAsked(request_id=request_id, node_id=node_id))
 
     @rule(data=st.data(), drains=st.booleans())
     def drain(self, data, drains):

@@ -27,7 +27,7 @@ class RequestRow:
     """A request and the promise of its model; half a headroom bar is one TTFT SLO, and no headroom fills it."""
 
     def __init__(self, request: RequestSnapshot, slo: Slo | None, goes_to: str = "") -> None:
-        """`goes_to`: the node on which its context is being computed ahead."""
+        """`goes_to`: the node on which its context is being computed ahead, or will be after others'."""
         self.request = request
         self.goes_to = goes_to
         self.scale_s = slo.ttft_s if slo and slo.ttft_s > 0 else SCALE_WITHOUT_SLO_S
@@ -106,7 +106,7 @@ class Requests(Table[RequestRow]):
         seen = picture.snapshot
         slos = {model.name: model.slo for model in seen.models} if seen else {}
         nodes = {one.id: one.node_id for one in seen.instances} if seen else {}
-        rows = [(one, nodes.get(one.moving_to, "") if one.moving_to else "") for one in picture.requests()]
+        rows = [(one, nodes.get(one.moving_to, "") if one.moving_to else one.follows_to or "") for one in picture.requests()]
         self.show([RequestRow(one, slos.get(one.model), goes_to) for one, goes_to in rows])
 
     def key_of(self, thing: RequestRow) -> str:
