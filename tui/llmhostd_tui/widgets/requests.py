@@ -106,7 +106,9 @@ class Requests(Table[RequestRow]):
         seen = picture.snapshot
         slos = {model.name: model.slo for model in seen.models} if seen else {}
         nodes = {one.id: one.node_id for one in seen.instances} if seen else {}
-        rows = [(one, nodes.get(one.moving_to, "") if one.moving_to else one.follows_to or "") for one in picture.requests()]
+        rows = [
+            (one, nodes.get(one.moving_to, "") if one.moving_to else one.follows_to or "") for one in picture.requests()
+        ]
         self.show([RequestRow(one, slos.get(one.model), goes_to) for one, goes_to in rows])
 
     def key_of(self, thing: RequestRow) -> str:
