@@ -301,8 +301,9 @@ def decodes_of(instance: InstanceLoad, requests: list[RequestLoad]) -> Decodes:
             least_gap_s = gap_s
         if shape.max_tokens - said < ends_in:
             ends_in = shape.max_tokens - said
-    iteration_s = instance.round_s(requests, context)
+    adapters = instance.adapters_of(requests)
+    iteration_s = instance.round_s(len(requests), context, adapters)
     return Decodes(
         requests, context, iteration_s, least_tpot_s, least_gap_s, first_due_s, pace_began_s, pace_said, ends_in, alike,
-        instance.slower(requests),
+        instance.slower(adapters),
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 Plays iterations by the very functions that the node plans them by. A play leaves the node as it is: requests are copied
 when they change. While the decodes of an instance get their next tokens and its prefills progress, which is most of a
-play, only sums are advanced (`Demand.after`), and decodes are owed their tokens until somebody must look at them.
+play, only sums are advanced (`Demand.advance`), and decodes are owed their tokens until somebody must look at them.
 First tokens are put off as far as they cannot be in time when a play begins, by the predictions themselves: if somebody
 is too late only because everything takes longer here, the node itself will not put him off.
 """

@@ -114,7 +114,7 @@ def steady_share(node: NodeLoad, instance_id: InstanceId, newcomer: RequestLoad,
             context += shape.prompt_tokens + said + (most if more >= most else max(more, 0))
             if shape.slo.tpot_s < tpot_s:
                 tpot_s = shape.slo.tpot_s
-        share += one.round_s(requests, context) * policy.pessimism / max(tpot_s, 1e-6)
+        share += one.round_s(len(requests), context, one.adapters_of(requests)) * policy.pessimism / max(tpot_s, 1e-6)
     return share
 
 

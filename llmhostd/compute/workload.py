@@ -5,7 +5,7 @@ shadow validation (SLINFER §VI-C). Both therefore plan with the same code over 
 is the state that the minds step.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -172,23 +172,26 @@ class InstanceLoad:
         if isinstance(self.estimator, SettlingEstimator):
             self.estimator = self.estimator.settled
 
-    def round_s(self, requests: Sequence[RequestLoad], context_tokens: int) -> float:
-        """What one token for each of some requests takes, which have so much context together.
+    def adapters_of(self, requests: Iterable[RequestLoad]) -> int:
+        """Count the adapters that some of its requests name; 0 where there is no room for any."""
+        return len(distinct(one.shape for one in requests)) if self.room is not None else 0
+
+    def round_s(self, count: int, context_tokens: int, adapters: int) -> float:
+        """What one token for each of `count` requests takes, which have so much context together.
 
         One iteration; several where more adapters than there are slots take turns.
         """
-        count, room, iteration_s = len(requests), self.room, self.estimator.iteration_s
+        room, iteration_s = self.room, self.estimator.iteration_s
         if room is None:
             return iteration_s(prefill=(), decode_batch=count, decode_context=context_tokens // count)
-        adapters = len(distinct(one.shape for one in requests))
         turns = max(-(-adapters // room.slots), 1)
         each_s = iteration_s(prefill=(), decode_batch=-(-count // turns), decode_context=context_tokens // count)
         round_s = turns * each_s * room.slower(adapters)
         return round_s if turns == 1 else round_s + adapters * room.fill_s
 
-    def slower(self, requests: Iterable[RequestLoad]) -> float:
-        """Say how many times longer an iteration takes for the adapters that some requests name."""
-        return self.room.slower(len(distinct(one.shape for one in requests))) if self.room is not None else 1.0
+    def slower(self, adapters: int) -> float:
+        """Say how many times longer an iteration takes for so many adapters."""
+        return self.room.slower(adapters) if self.room is not None else 1.0
 
 
 @dataclass(slots=True)

@@ -147,10 +147,12 @@ class Budget:
 
     def others_must_give_way(self, instance: Instance, newcomer: RequestLoad) -> bool:
         """Whether a newcomer needs more than is free on its node, or was promised to pools and is not there yet."""
-        beyond_bytes = self._beyond_free_bytes(instance, newcomer)
+        node = self._fleet.node_of(instance)
+        need_bytes = sum(self.least_bytes(instance, (newcomer,)))
+        beyond_bytes = need_bytes - node.promised.of(instance.id) - node.promised.free_bytes
         if beyond_bytes <= 0:
             return False
-        others = (one for one in self._fleet.instances_on(self._fleet.node_of(instance)) if one is not instance)
+        others = (one for one in self._fleet.instances_on(node) if one is not instance)
         return beyond_bytes > sum(map(self.kv_spare_bytes, others))
 
     def growth_s(self, instance: Instance, newcomer: RequestLoad) -> float:
@@ -284,11 +286,6 @@ class Budget:
     def _will_run(self, instance: Instance) -> bool:
         """Whether its node packs its weights although nobody asks for it: to be ready, or to measure it."""
         return instance.packs or bool(instance.measuring) or not self._fleet.measured(instance)
-
-    def _beyond_free_bytes(self, instance: Instance, newcomer: RequestLoad | None) -> int:
-        node = self._fleet.node_of(instance)
-        need_bytes = sum(self.least_bytes(instance, (newcomer,) if newcomer else ()))
-        return need_bytes - node.promised.of(instance.id) - node.promised.free_bytes
 
     def _kv_bytes(self, instance: Instance, requests: Iterable[RequestLoad]) -> int:
         """Eq. 2, with the mean output length of the model."""

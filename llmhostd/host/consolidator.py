@@ -105,24 +105,11 @@ class Consolidator:
         now: float,
         nodes: Sequence[NodeRecord],
     ) -> Offer | None:
-        """Let the first of some instances take a newcomer whose neighbours can go elsewhere (§VIII-A).
+        """Let the first of some instances take a newcomer whose smaller neighbours can go elsewhere (§VIII-A).
 
         `hindered`: instances that could not take it, and the bytes that each lacked (0: it lacked time).
         """
-        left = self._preemption.most_validations
-        for instance, short_bytes in hindered if request.latency_sensitive else ():
-            neighbours = self._neighbours(instance)
-            elsewhere = [node for node in nodes if node.spec.id != instance.node_id]
-            if not neighbours or not elsewhere:
-                continue
-            trial = _Trial(self._fleet, self._offers, elsewhere, now, left)
-            case = _Hindered(trial, instance, request, short_bytes)
-            chosen = preempt(instance.batch, neighbours, case, self._preemption)
-            accepted = case.asked[chosen.victims] if chosen else None
-            if chosen and accepted:
-                return replace(accepted, moves=chosen.moves, preempted=chosen.victims)
-            left = trial.validations_left
-        return None
+        return self._take_places(request, hindered, now, nodes, twins=False)
 
     def join_twins(
         self,
@@ -136,15 +123,28 @@ class Consolidator:
         Twins are instances of one model: a device and its memory serve that model twice, while another finds no place.
         Only twins that there are: nothing is loaded for this. `hindered`: as for `make_room`.
         """
+        return self._take_places(request, hindered, now, nodes, twins=True) if self._preemption.join_twins else None
+
+    def _take_places(
+        self,
+        request: RequestLoad,
+        hindered: Sequence[tuple[Instance, int]],
+        now: float,
+        nodes: Sequence[NodeRecord],
+        *,
+        twins: bool,
+    ) -> Offer | None:
+        """Find the first whose neighbours can go elsewhere: the smaller ones; `twins`: whatever their batches."""
         left = self._preemption.most_validations
-        for instance, short_bytes in hindered if request.latency_sensitive and self._preemption.join_twins else ():
-            neighbours = [one for one in self._neighbours(instance) if self._has_twin(one.id)]
-            if not neighbours:
-                continue
+        for instance, short_bytes in hindered if request.latency_sensitive else ():
+            neighbours = [one for one in self._neighbours(instance) if not twins or self._has_twin(one.id)]
             elsewhere = [node for node in nodes if node.spec.id != instance.node_id]
-            trial = _Trial(self._fleet, self._offers, elsewhere, now, left, only_existing=True)
+            if not neighbours or not elsewhere:
+                continue
+            trial = _Trial(self._fleet, self._offers, elsewhere, now, left, only_existing=twins)
             case = _Hindered(trial, instance, request, short_bytes)
-            chosen = preempt(self._preemption.most_moves + 1, neighbours, case, self._preemption)
+            larger_than = self._preemption.most_moves + 1 if twins else instance.batch
+            chosen = preempt(larger_than, neighbours, case, self._preemption)
             accepted = case.asked[chosen.victims] if chosen else None
             if chosen and accepted:
                 return replace(accepted, moves=chosen.moves, preempted=chosen.victims)

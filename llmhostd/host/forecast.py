@@ -68,10 +68,9 @@ class Forecast:
 
     def _decode_s(self, load: InstanceLoad) -> float:
         """One token for everybody on an instance."""
-        contexts = [one.context_tokens for one in load.requests.values() if one.latency_sensitive]
-        mean = sum(contexts) // len(contexts)
-        step_s = load.estimator.iteration_s(prefill=(), decode_batch=len(contexts), decode_context=mean)
-        return step_s * self._pessimism
+        people = [one for one in load.requests.values() if one.latency_sensitive]
+        context_tokens = sum(one.context_tokens for one in people)
+        return load.round_s(len(people), context_tokens, load.adapters_of(people)) * self._pessimism
 
     def _prefill_s(self, load: InstanceLoad) -> float:
         """What is left to compute of the prompts on an instance."""

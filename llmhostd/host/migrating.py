@@ -224,8 +224,10 @@ class Migrating:
     def _token_s(self, source: Instance) -> float:
         """What a token takes at the source: an iteration of all that decodes there."""
         decodes = [one for one in source.load.requests.values() if one.decoding]
+        if not decodes:
+            return 0.0
         context_tokens = sum(one.context_tokens for one in decodes)
-        return source.load.round_s(decodes, context_tokens) if decodes else 0.0
+        return source.load.round_s(len(decodes), context_tokens, source.load.adapters_of(decodes))
 
     def _source_lost(
         self, request: LiveRequest, migration: Migration, instance: Instance, now: float

@@ -125,7 +125,7 @@ def test_each_adapter_beyond_the_first_makes_an_iteration_longer_by_its_share():
     assert planned(["a", "b", "c"]) == pytest.approx(none * 1.25)
     # More than there are slots: as many as there are, several times.
     one = instance("i", *asked("abcd"), room=ROOM)
-    assert one.round_s(list(one.requests.values()), 400) == pytest.approx(
+    assert one.round_s(len(one.requests), 400, one.adapters_of(one.requests.values())) == pytest.approx(
         2 * one.estimator.iteration_s(prefill=(), decode_batch=2, decode_context=100) * 1.25 + 4 * ROOM.fill_s
     )
 
