@@ -4,7 +4,6 @@ Adapters are read as `peft` writes them. The file is mapped and its factors are 
 from end to end, for its identity, and held against its base before anything is computed with it.
 """
 
-import mmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +15,9 @@ from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.model import Architecture
 from llmhostd.loader.checksum import checksum
 from llmhostd.loader.header import StoredTensor, read_header
+from llmhostd.loader.lease import map_leased
 from llmhostd.loader.plain_file import FileState, state_of
-from llmhostd.loader.safetensors import map_file, read_json
+from llmhostd.loader.safetensors import read_json
 
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -51,7 +51,7 @@ class AdapterWeights:
         self.path = path
         self.adapter = adapter
         self._tensors = tensors
-        self._map = map_file(self._file)
+        self._map, _ = map_leased(self._file)
         self.identity = _identity(adapter, self._map)
         """Equal for adapters that compute the same, whatever they are called."""
         self.factors = tuple(self._factors(one) for one in adapter.linears)
@@ -123,7 +123,6 @@ def _is_finite(values: Factor, dtype: str) -> bool:
     return bool(np.isfinite(values).all())
 
 
-def _identity(adapter: Adapter, view: mmap.mmap) -> str:
+def _identity(adapter: Adapter, view: memoryview) -> str:
     scales = ",".join(f"{one.layer}.{one.name}:{one.scale!r}" for one in adapter.linears)
-    with memoryview(view) as data:
-        return f"{checksum(data)}{checksum(scales.encode())}"
+    return f"{checksum(view)}{checksum(scales.encode())}"

@@ -46,7 +46,9 @@ class Arriving(Protocol):
 class MappedReader:
     """Reads one mapped data file from front to back, once."""
 
-    def __init__(self, file: Path, view: mmap.mmap, index: StoreIndex, arriving: Arriving | None = None) -> None:
+    def __init__(
+        self, file: Path, view: mmap.mmap | memoryview, index: StoreIndex, arriving: Arriving | None = None
+    ) -> None:
         self._file = file
         self._arriving = arriving
         self._view = view

@@ -25,6 +25,7 @@ from llmhostd.checkpoints.tensors import TensorSpec, expected_tensors, layer_ten
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.domain.model import Architecture, ComputePrecision, KvPrecision, ModelShape, WeightFormat
 from llmhostd.loader.header import StoredTensor, read_header
+from llmhostd.loader.lease import LeasedFile, map_leased
 from llmhostd.loader.mapped_reader import Arriving, MappedReader
 from llmhostd.loader.plain_file import content, opened, readable
 from llmhostd.loader.store_index import ARRIVING_FILE, is_store, read_index, stored_tensors
@@ -74,7 +75,11 @@ class Description:
 
 
 class Checkpoint:
-    """A mapped checkpoint. Arrays are read-only views; whoever uses them keeps this object alive."""
+    """A mapped checkpoint. Arrays are read-only views; whoever uses them keeps this object alive.
+
+    They stay what they are whatever becomes of the files (`loader.lease`), where the log says nothing else; weights
+    that are still arriving are in a file of our own.
+    """
 
     def __init__(self, description: Description, arriving: Arriving | None = None) -> None:
         """`arriving`: a store's weights are still coming into its file."""
@@ -84,8 +89,9 @@ class Checkpoint:
         self.architecture = description.architecture
         self.quantization = description.quantization
         self.weights = description.weights
-        map_ = map_file if arriving is None else _map_arriving
-        self._maps = {file: map_(file) for file in sorted({one.file for one in description.tensors.values()})}
+        self._leased: list[LeasedFile] = []
+        files = sorted({one.file for one in description.tensors.values()})
+        self._maps = {file: self._mapped(file) if arriving is None else _map_arriving(file) for file in files}
         self.reader = self._checked_reader()
         """Reads a store in order, and counts; None: plain files, read when they are touched."""
 
@@ -117,13 +123,26 @@ class Checkpoint:
         if self.reader:
             self.reader.start(crowded)
             return
-        for view in self._maps.values():
-            view.madvise(mmap.MADV_WILLNEED)
+        for file in self._leased:
+            file.memory.read_ahead()
+
+    @property
+    def copied_bytes(self) -> int:
+        """Memory of this process that took the place of files which somebody wrote to."""
+        return sum(file.memory.copied_bytes for file in self._leased)
 
     def drop_pages(self) -> None:
         """Unmap the pages from this process; they stay in the page cache, and views stay valid."""
+        for file in self._leased:
+            file.memory.drop_pages()
         for view in self._maps.values():
-            view.madvise(mmap.MADV_DONTNEED)
+            if isinstance(view, mmap.mmap):
+                view.madvise(mmap.MADV_DONTNEED)
+
+    def _mapped(self, file: Path) -> memoryview:
+        view, leased = map_leased(file)
+        self._leased.append(leased)
+        return view
 
     def _checked_reader(self) -> MappedReader | None:
         if not is_store(self.path) or not self._maps:

@@ -55,7 +55,7 @@ class Adapters:
         known = self._open.get(wanted.identity)
         if known is not None and known.unchanged:
             return False
-        self._open.pop(wanted.identity, None)  # somebody wrote to it: whoever has it goes on with what that is now
+        self._open.pop(wanted.identity, None)  # somebody wrote to it: whoever has it goes on with what it was
         if wanted.identity not in self._waiting:
             self._wanted.put((wanted, base))
         self._waiting.setdefault(wanted.identity, {})[frame.command.request.id] = frame

@@ -166,7 +166,8 @@ class OpenVinoInstance:
         """See `EngineInstance.held_bytes`; nothing once it is unloaded."""
         if self._checkpoint is None:
             return 0
-        return self._footprint.held_bytes() + (self._adapters.held_bytes if self._adapters else 0)
+        copied_bytes = self._checkpoint.copied_bytes
+        return copied_bytes + self._footprint.held_bytes() + (self._adapters.held_bytes if self._adapters else 0)
 
     def unload(self) -> None:
         """See `EngineInstance.unload`."""

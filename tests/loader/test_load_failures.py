@@ -51,10 +51,20 @@ def open_to_all(store: Path) -> Iterator[Path]:
 
 
 def test_a_file_that_is_cut_short_after_it_was_opened(store: Path) -> None:
+    expected = open_checkpoint(store).array("lm_head.weight").copy()
     opened = open_checkpoint(store)
     os.truncate(store / DATA_FILE, 4096)
-    with pytest.raises(CheckpointError, match=r"weights\.llmhostd: bytes \d+ to \d+ cannot be read: .* was cut short"):
-        opened.array("lm_head.weight")
+    np.testing.assert_array_equal(opened.array("lm_head.weight"), expected)
+
+
+def test_a_file_that_is_cut_short_by_who_had_it_open_before(store: Path) -> None:
+    with (store / DATA_FILE).open("r+b") as file:
+        opened = open_checkpoint(store)
+        file.truncate(4096)
+        with pytest.raises(
+            CheckpointError, match=r"weights\.llmhostd: bytes \d+ to \d+ cannot be read: .* was cut short"
+        ):
+            opened.array("lm_head.weight")
 
 
 def test_a_file_that_is_cut_short_before_it_is_opened(store: Path) -> None:

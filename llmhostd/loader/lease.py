@@ -1,0 +1,175 @@
+"""How does what is read where it lies in a file outlive whoever writes to that file?
+
+Weights are mapped, not copied. Whoever cuts such a file short would take them away from under those who compute
+(SIGBUS, which no process survives), and whoever writes over it would let them compute other tokens. So every mapped
+file is leased (fcntl(2), F_SETLEASE): whoever opens it for writing, or truncates it, is held by the kernel, which tells
+us. It is copied to memory of our own, which takes the place of the mapping at the very same addresses; then the lease
+is given back, and the writer goes on. Who computes notices nothing. All of it is copied, whatever an engine packed:
+OpenVINO packs it once more, from where it lay, for an iteration of another size. Files that are deleted, or replaced
+by name, disturb no mapping and break no lease.
+"""
+
+import ctypes
+import errno
+import fcntl
+import logging
+import os
+import signal
+import struct
+import threading
+import time
+import weakref
+from functools import cache
+from pathlib import Path
+
+from llmhostd.loader.file_memory import FileMemory
+from llmhostd.loader.plain_file import opened
+
+log = logging.getLogger(__name__)
+
+_F_SETOWN_EX, _F_OWNER_TID = 15, 0
+"""Linux: which thread is sent SIGIO. Python does not name them."""
+_NOT_LEASED = {
+    errno.EAGAIN: "somebody has it open for writing",
+    errno.EACCES: "it belongs to another user (CAP_LEASE would allow it)",
+    errno.EINVAL: "its file system has no leases",
+}
+
+
+class LeasedFile:
+    """One mapped file: it reads what was in it when it was leased, for as long as anybody has its bytes."""
+
+    def __init__(self, file: Path, descriptor: int, memory: FileMemory, bytes_: ctypes.Array[ctypes.c_ubyte]) -> None:
+        """`descriptor` is closed as soon as nobody needs it; -1 from then on."""
+        self._file, self._descriptor = file, descriptor
+        self._bytes = weakref.ref(bytes_)
+        self.memory = memory
+
+    def held(self) -> object:
+        """What keeps it mapped as long as it is held; None: nobody has its bytes any more."""
+        return self._bytes()
+
+    def lease(self, thread_id: int) -> str:
+        """Lease it; that thread is told of writers. Returns why it cannot be leased."""
+        try:
+            fcntl.fcntl(self._descriptor, _F_SETOWN_EX, struct.pack("ii", _F_OWNER_TID, thread_id))
+            fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except OSError as error:
+            self.close()
+            return _NOT_LEASED.get(error.errno or 0, str(error.strerror))
+        return ""
+
+    @property
+    def broken(self) -> bool:
+        """Whether somebody waits until the lease is given back."""
+        return self._descriptor != -1 and fcntl.fcntl(self._descriptor, fcntl.F_GETLEASE) == fcntl.F_UNLCK
+
+    def step_aside(self) -> None:
+        """Copy it, and give the lease back."""
+        began_s = time.monotonic()
+        why_not = self._copied()
+        why_not = self._given_back() or why_not
+        took_s = time.monotonic() - began_s
+        if why_not:
+            log.error(
+                "%s: is written to, and what was loaded from it could not be copied before (%s): whoever computes with"
+                " it may fail, or end this process", self._file, why_not,
+            )  # fmt: skip
+            return
+        log.warning(
+            "%s: somebody writes to it while it is used where it lies; what was loaded from it goes on as it was, on a"
+            " copy of %d bytes, for which the writer waited %.3f s", self._file, self.memory.copied_bytes, took_s,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self._descriptor != -1:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    def _copied(self) -> str:
+        """Copy it; returns why that cannot be done."""
+        try:
+            self.memory.copy(self._descriptor)
+        except OSError as error:
+            return str(error.strerror)
+        return ""
+
+    def _given_back(self) -> str:
+        """Give it back; returns why that comes too late."""
+        try:
+            fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        except OSError:
+            return "the kernel let the writer wait no longer: /proc/sys/fs/lease-break-time"
+        finally:
+            self.close()
+        return ""
+
+
+class _Watch:
+    """A thread that lets files step aside. The kernel's signal goes to it alone: nobody else here sees it."""
+
+    def __init__(self) -> None:
+        self._leased: dict[int, LeasedFile] = {}
+        """By address."""
+        self._adding = threading.Lock()
+        self._said: set[str] = set()
+        self._thread_id = 0
+        ready = threading.Event()
+        threading.Thread(target=self._work, args=(ready,), name="leases", daemon=True).start()
+        ready.wait()
+
+    def map(self, file: Path, descriptor: int) -> tuple[memoryview, LeasedFile]:
+        """Map and lease a file, whose descriptor is ours from now on. Raises OSError."""
+        try:
+            memory = FileMemory(descriptor)
+        except OSError:
+            os.close(descriptor)
+            raise
+        bytes_ = (ctypes.c_ubyte * memory.size).from_address(memory.address)
+        mapped = LeasedFile(file, descriptor, memory, bytes_)
+        weakref.finalize(bytes_, self._forget, mapped).atexit = False
+        with self._adding:  # or the signal might come before it is known what it is about
+            why_not = mapped.lease(self._thread_id)
+            if not why_not:
+                self._leased[memory.address] = mapped
+        if why_not and why_not not in self._said:  # there may be dozens of such files
+            self._said.add(why_not)
+            log.warning(
+                "%s: cannot be leased (%s): whoever cuts such a file short while it is used ends this process; replace"
+                " it by name instead (said once)", file, why_not,
+            )  # fmt: skip
+        return memoryview(bytes_).cast("B").toreadonly(), mapped
+
+    def _forget(self, mapped: LeasedFile) -> None:
+        self._leased.pop(mapped.memory.address, None)
+        mapped.memory.unmap()
+        mapped.close()
+
+    def _work(self, ready: threading.Event) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
+        self._thread_id = threading.get_native_id()
+        ready.set()
+        while True:
+            signal.sigwait({signal.SIGIO})
+            self._look()
+
+    def _look(self) -> None:
+        with self._adding:
+            leased = list(self._leased.values())
+        for mapped in leased:
+            held = mapped.held()
+            if held is not None and mapped.broken:
+                mapped.step_aside()
+
+
+_starting = threading.Lock()
+_watch = cache(_Watch)
+
+
+def map_leased(file: Path) -> tuple[memoryview, LeasedFile]:
+    """Map a file read-only, leased if that can be; else the log says why. Raises CheckpointError naming it."""
+    with _starting:
+        watch = _watch()
+    with opened(file) as stream:
+        return watch.map(file, os.dup(stream.fileno()))
