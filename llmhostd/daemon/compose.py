@@ -17,6 +17,7 @@ from llmhostd.daemon.measurements import Measurements
 from llmhostd.daemon.mind import MakeMind, Mind
 from llmhostd.daemon.models import Models
 from llmhostd.daemon.nodes import NodeLayout, has_bf16
+from llmhostd.daemon.opening import Opening
 from llmhostd.daemon.placements import Placements
 from llmhostd.daemon.records import Records
 from llmhostd.daemon.reports import Reports
@@ -60,7 +61,7 @@ class Parts:
     submission: Submission
     feed: DecisionFeed
     metrics: RequestMetrics
-    reports: Reports
+    opening: Opening
     journaling: Journaling
     loop: HostLoop
     whereabouts: Whereabouts
@@ -95,7 +96,8 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
 
     loop = HostLoop(mind, requests, feed, Executor(models, requests, send, records.keep_start, records.quarantine))
     whereabouts = Whereabouts(models, loop)
-    reports = Reports(mind, loop, records, measurements, whereabouts, Inquest(models.checkpoint_of))
+    opening = Opening(mind)
+    reports = Reports(mind, loop, records, measurements, whereabouts, Inquest(models.checkpoint_of), opening)
     workers |= {one.id: WorkerSupervisor(_start(one, config), reports.hear, config.supervision) for one in nodes}
     returned = Return(note.last, load_again=config.daemon.load_again)
     placements = Placements(mind, records, note, config.daemon.placement_flush_s)
@@ -104,12 +106,11 @@ def compose(config: Config, layout: NodeLayout, state_dir: Path, make_mind: Make
     service = Daemon(
         nodes=nodes, mind=mind, loop=loop, models=models, records=records, texts=texts, feed=feed, tally=tally,
         measurements=measurements, submission=submission, shelf=shelf, returned=returned,
-        journaling=journaling, adapters=config.adapters,
-        left_out=layout.excluded,
+        journaling=journaling, opening=opening, adapters=config.adapters, left_out=layout.excluded,
     )  # fmt: skip
     return Parts(
         config, nodes, listeners, workers, models, measurements, records, note, returned, placements, texts, requests,
-        shelf, submission, feed, metrics, reports, journaling, loop, whereabouts, service,
+        shelf, submission, feed, metrics, opening, journaling, loop, whereabouts, service,
     )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ async def _live(config: Config, layout: NodeLayout, state_dir: Path, make_mind: 
             asyncio.create_task(parts.placements.save_often()),
             asyncio.create_task(_feed_watchdog(notifier)),
         ]
-        for begun in (server.listening, parts.reports.open):
+        for begun in (server.listening, parts.opening.open):
             await _until(running, begun, stop)
         if not stop.is_set():
             _keep_out_of_the_way(parts)

@@ -1,6 +1,5 @@
 """What comes up from workers, and what of it must be remembered?"""
 
-import asyncio
 import logging
 import time
 
@@ -8,6 +7,7 @@ from llmhostd.daemon.inquest import Inquest
 from llmhostd.daemon.loop import HostLoop
 from llmhostd.daemon.measurements import Measurements
 from llmhostd.daemon.mind import Mind
+from llmhostd.daemon.opening import Opening
 from llmhostd.daemon.records import Records
 from llmhostd.daemon.whereabouts import Whereabouts
 from llmhostd.domain.model import ModelState
@@ -19,7 +19,6 @@ from llmhostd.domain.reports import (
     ProfileMeasured,
     ProfileProgressed,
 )
-from llmhostd.host.openness import why_closed
 
 log = logging.getLogger(__name__)
 
@@ -35,15 +34,15 @@ class Reports:
         measurements: Measurements,
         whereabouts: Whereabouts,
         inquest: Inquest,
+        opening: Opening,
     ) -> None:
+        self._opening = opening
         self._inquest = inquest
         self._whereabouts = whereabouts
         self._mind = mind
         self._loop = loop
         self._records = records
         self._measurements = measurements
-        self.open = asyncio.Event()
-        """Set once a node is up that may be given something; if all are drained, once any is up."""
 
     def hear(self, report: NodeReport | NodeDown) -> None:
         """Hear one. An error of ours must not close the wire to a worker that did nothing wrong: it is logged."""
@@ -62,14 +61,9 @@ class Reports:
         elif isinstance(report, ProfileProgressed) and report.done >= report.total:
             self._measured(report)
         elif isinstance(report, NodeUp):
-            self._open()
+            self._opening.look()
             for caveat in report.caveats:
                 log.warning("node %s: %s", report.node_id, caveat)
-
-    def _open(self) -> None:
-        nodes = self._mind.snapshot(time.monotonic()).nodes
-        if not why_closed(nodes) or all(node.draining for node in nodes):
-            self.open.set()
 
     def _note_files(self, report: InstanceReported) -> None:
         if report.state is ModelState.COLD:

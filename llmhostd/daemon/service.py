@@ -21,6 +21,7 @@ from llmhostd.daemon.measurements import Measurements
 from llmhostd.daemon.mind import Mind
 from llmhostd.daemon.models import Models
 from llmhostd.daemon.node_defaults import ExcludedDevice
+from llmhostd.daemon.opening import Opening
 from llmhostd.daemon.precisions import check_precisions
 from llmhostd.daemon.records import Records
 from llmhostd.daemon.registration import examine
@@ -81,6 +82,7 @@ class Daemon:
         shelf: Shelf,
         returned: Return,
         journaling: Journaling,
+        opening: Opening,
         adapters: AdapterPolicy,
         left_out: Sequence[ExcludedDevice],
     ) -> None:
@@ -98,6 +100,7 @@ class Daemon:
         self._shelf = shelf
         self._returned = returned
         self._journaling = journaling
+        self._opening = opening
         self._adapters = adapters
         self._left_out = tuple(f"{one.device}: {one.because}" for one in left_out)
         self._started_s = time.monotonic()
@@ -240,12 +243,14 @@ class Daemon:
         self._check_node(node_id)
         await self._records.drain(node_id)
         self._loop.hear(DrainAsked(node_id=node_id))
+        self._opening.look()
 
     async def end_drain(self, node_id: NodeId) -> None:
         """See `Service`."""
         self._check_node(node_id)
         await self._records.end_drain(node_id)
         self._loop.hear(DrainEnded(node_id=node_id))
+        self._opening.look()
 
     def move(self, request_id: RequestId, node_id: NodeId) -> Moving:
         """See `Service`."""

@@ -14,6 +14,7 @@ from llmhostd.compute.workload import RequestLoad
 from llmhostd.domain.actions import HostAction, Refusal
 from llmhostd.domain.ids import NodeId
 from llmhostd.domain.request import RequestShape
+from llmhostd.host.families import computes
 from llmhostd.host.fleet import Fleet, ModelRecord
 from llmhostd.host.hope import Hopes
 from llmhostd.host.offers import Offer
@@ -130,12 +131,15 @@ class Admission:
 
     def _refusal(self, answer: Answer, hope: Hope | None, shape: RequestShape, now: float) -> HostAction:
         """Say why there is no place, and when there may be one."""
-        why = why_closed(self._fleet.nodes.values())
+        model = self._fleet.models[shape.model].spec
+        able = [node for node in self._fleet.nodes.values() if computes(node.spec, model)]
+        why = why_closed(able)
         if not why:
             return refuse_for(answer, hope, shape, now, self._policy)
-        back_at_s = [self._hopes.back_at_s(node, now) for node in self._fleet.nodes.values() if not node.draining]
-        known_s = [at_s - now for at_s in back_at_s if at_s is not None]
-        retry_s = self._policy.bounded_s(min(known_s, default=self._policy.node_down_retry_s))
+        if len(able) < len(self._fleet.nodes):
+            why += ", of those that compute adapters"
+        back_s = [self._hopes.back_at_s(node, now) - now for node in able if not node.draining]
+        retry_s = self._policy.bounded_s(min(back_s, default=self._policy.drained_retry_s))
         return refuse(shape, Refusal.UNAVAILABLE, why, retry_s)
 
     def _unserved(self, shape: RequestShape, now: float) -> list[HostAction]:

@@ -114,6 +114,7 @@ class HostMind:
 
         Raises OperatorError for a profile that is not two full grids; nothing has changed then.
         """
+        self.fleet.began_s = min(self.fleet.began_s, now)
         actions = self._answers[type(event)](event, now)
         if isinstance(event, reports.InstanceReported | reports.LoadFailed | reports.NodeDown):
             self.starts.follow(self.fleet.nodes[event.node_id], now)

@@ -6,6 +6,7 @@ The one mutable picture that all subsystems of the host mind look at. It only re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from llmhostd.compute.adapter_turns import room_of
 from llmhostd.compute.estimator import CorrectionPolicy, Estimator, RoughEstimator
@@ -111,6 +112,8 @@ class Fleet:
         """Streams that go to these nodes as soon as they may begin to, in the order in which an operator asked."""
         self.waiting = Waiting()
         self.profiles = Profiles(correction, prior)
+        self.began_s = inf
+        """When anything was first heard: workers are started then."""
         self._loads_so_far = 0
 
     def node_of(self, instance: Instance) -> NodeRecord:

@@ -1,7 +1,7 @@
 """May somebody who finds no place now expect one in time, and until when does he wait for it?
 
-Only what will happen by itself counts: a worker that is being started again, and memory that those who run will give
-back. Whoever may not hope is told at once, with the estimate.
+Only what will happen by itself counts: a worker that is being started, and memory that those who run will give back.
+Whoever may not hope is told at once, with the estimate.
 """
 
 from collections.abc import Iterator
@@ -25,9 +25,10 @@ class HopePolicy:
     """How long a person may be kept without a place."""
 
     most_restart_s: float = 10.0
-    """Somebody who arrives while a worker is started again waits for it if it is expected back within this long."""
+    """Somebody who arrives while a worker is started waits for it if it is expected to be up within this long."""
     first_restart_s: float = 3.0
-    """Expected time from a worker's death until it is up again, before one was seen to come back."""
+    """Expected time until a worker is up, from its death, or from the beginning of all, before one was seen to come
+    back."""
     wait_for_memory: bool = True
     """Somebody who lacks only memory waits if enough of it is expected to come free in time for his first token. False:
     he is refused at once."""
@@ -67,27 +68,28 @@ class Hopes:
         node, model = self._fleet.nodes[hope.node_id], self._fleet.models[request.load.shape.model]
         return node.up and self._budget.shortage_bytes(self._instance(model, node, now), request.load) > 0
 
-    def back_at_s(self, node: NodeRecord, now: float) -> float | None:
-        """Foretell when a node that is down is up again; None for one that was never up.
+    def back_at_s(self, node: NodeRecord, now: float) -> float:
+        """Foretell when a node that is down is up: again, or for the first time.
 
         One that is overdue is expected to take as long again as it is overdue already.
         """
-        if node.down_since_s is None:
-            return None
+        since_s = self._fleet.began_s if node.down_since_s is None else node.down_since_s
         usual_s = self._policy.first_restart_s if node.restart_s is None else node.restart_s
-        due_s = node.down_since_s + usual_s
+        due_s = since_s + usual_s
         return max(due_s, now + (now - due_s))
 
     def _restarts(self, model: ModelRecord, request: RequestLoad, now: float) -> Iterator[Hope]:
-        """Nodes that are being started again. The wait for one is excused, as a cold start is (SLINFER §IX-A)."""
+        """Nodes that are being started. The wait for one is excused, as a cold start is (SLINFER §IX-A)."""
         for node in self._fleet.nodes.values():
-            at_s = None if node.up or node.draining else self.back_at_s(node, now)
-            if at_s is None or at_s - now > self._policy.most_restart_s or not computes(node.spec, model.spec):
+            if node.up or node.draining or not computes(node.spec, model.spec):
+                continue
+            at_s = self.back_at_s(node, now)
+            if at_s - now > self._policy.most_restart_s:
                 continue
             if self._budget.never_fits(self._fleet.draft(model, node, now), request):
                 continue
             until_s = at_s + request.shape.slo.ttft_s
-            because = f"{node.spec.id} is expected back in {at_s - now:.1f} s"
+            because = f"{node.spec.id} is expected to be up in {at_s - now:.1f} s"
             yield Hope(node.spec.id, at_s, until_s, excused=True, because=because)
 
     def _releases(self, model: ModelRecord, request: RequestLoad, now: float) -> Iterator[Hope]:

@@ -19,8 +19,8 @@ class RefusalPolicy:
     """Never send a caller away for longer."""
     no_memory_retry_s: float = 2.0
     """When memory is held by those who run, and nobody knows when they end."""
-    node_down_retry_s: float = 2.0
-    """While workers start for the first time."""
+    drained_retry_s: float = 2.0
+    """While every node is being drained, and nobody knows when one is given back."""
     most_start_s: float = 60.0
     """Whoever would wait longer than this for a model to be loaded is refused, and told when to ask again; it is loaded
     meanwhile."""

@@ -5,11 +5,13 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from daemon_process import EXACT, PATIENT, DaemonProcess
 from typed_commands import llmhostd
 
@@ -88,44 +90,103 @@ def test_quarantine_and_drain_hold_until_somebody_ends_them(tmp_path: Path, tiny
 
 
 class FirstWorkerHeld(threading.Thread):
-    """Stops the first node's worker as soon as it is there, until the daemon hears callers and the second is up."""
+    """Stops the first node's worker as soon as it is there, until something was done with the daemon."""
 
-    def __init__(self, daemon: DaemonProcess) -> None:
+    def __init__(self, daemon: DaemonProcess, meanwhile: Callable[[httpx.Client], None]) -> None:
         super().__init__(daemon=True)
-        self.said: list[str] = []
         self._daemon = daemon
+        self._meanwhile = meanwhile
 
     def run(self) -> None:
         while not hasattr(self._daemon, "process") or not (pids := self._daemon.worker_pids()):
             time.sleep(0.001)
         os.kill(pids[0], signal.SIGSTOP)
         transport = httpx.HTTPTransport(uds=str(self._daemon.state_dir / "llmhostd.sock"), retries=100)
-        with httpx.Client(transport=transport, base_url="http://localhost", timeout=60) as http:
-            while not (up := [one["id"] for one in http.get("/api/v1/nodes").json() if one["up"]]):
-                time.sleep(0.01)
-            self.said = [*up, http.get("/readyz").text]
-        os.kill(pids[0], signal.SIGCONT)
+        try:
+            with httpx.Client(transport=transport, base_url="http://localhost", timeout=60) as http:
+                self._meanwhile(http)
+        finally:
+            os.kill(pids[0], signal.SIGCONT)
+
+
+def up(http: httpx.Client) -> list[str]:
+    return [one["id"] for one in http.get("/api/v1/nodes").json() if one["up"]]
+
+
+def until_one_is_up(http: httpx.Client) -> None:
+    while not up(http):
+        time.sleep(0.01)
 
 
 def test_it_does_not_say_that_it_serves_while_only_a_drained_node_is_up(tmp_path: Path, tiny_models_dir: Path) -> None:
+    said = []
+
+    def listen(http: httpx.Client) -> None:
+        until_one_is_up(http)
+        said.extend([*up(http), http.get("/readyz").text])
+
     state = tmp_path / "state"
     with DaemonProcess(state, [tiny_models_dir / "tiny-llama"], settings=settings(tmp_path)) as daemon:
         assert daemon.http.post("/api/v1/nodes/gpu1/drain").status_code == 202
     again = DaemonProcess(state, settings=settings(tmp_path))
-    held = FirstWorkerHeld(again)
+    held = FirstWorkerHeld(again, listen)
     held.start()
     with again as daemon:
         assert daemon.http.get("/readyz").status_code == 200
         assert daemon.http.post("/v1/completions", json=BODY).status_code == 200
         held.join()
-        assert held.said == ["gpu1", "every node that is up is being drained\n"]
+        assert said == ["gpu1", "every node that is up is being drained\n"]
         # Nothing is left to wait for: whoever drained all of them may end that.
         assert daemon.http.post("/api/v1/nodes/gpu0/drain").status_code == 202
         assert daemon.http.get("/readyz").text == "every node that is up is being drained\n"
     with DaemonProcess(state, settings=settings(tmp_path)) as daemon:
         assert daemon.http.post("/v1/completions", json=BODY).status_code == 503
         assert daemon.http.delete("/api/v1/nodes/gpu0/drain").status_code == 202
+        while "gpu0" not in up(daemon.http):  # it was enough that one of them is
+            time.sleep(0.01)
         assert daemon.http.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize(("verb", "node"), [("DELETE", "gpu1"), ("POST", "gpu0")])
+def test_what_an_operator_says_of_drains_before_it_serves_counts_at_once(
+    verb: str, node: str, tmp_path: Path, tiny_models_dir: Path
+) -> None:
+    state = tmp_path / "state"
+    with DaemonProcess(state, [tiny_models_dir / "tiny-llama"], settings=settings(tmp_path)) as daemon:
+        assert daemon.http.post("/api/v1/nodes/gpu1/drain").status_code == 202
+    again, serves = DaemonProcess(state, settings=settings(tmp_path)), threading.Event()
+
+    def change_the_drain(http: httpx.Client) -> None:
+        until_one_is_up(http)
+        assert http.request(verb, f"/api/v1/nodes/{node}/drain").status_code == 202
+        serves.wait(60)
+
+    held = FirstWorkerHeld(again, change_the_drain)
+    held.start()
+    with again as daemon:
+        assert up(daemon.http) == ["gpu1"]
+        serves.set()
+        held.join()
+
+
+def test_whoever_asks_before_a_worker_was_ever_up_waits_for_it(tmp_path: Path, tiny_models_dir: Path) -> None:
+    starting = DaemonProcess(tmp_path / "state", [tiny_models_dir / "tiny-llama"])
+    answers: list[int] = []
+
+    def ask(http: httpx.Client) -> None:
+        asking = threading.Thread(target=lambda: answers.append(http.post("/v1/completions", json=BODY).status_code))
+        asking.start()
+        while not (waiting := http.get("/api/v1/requests").json()) and asking.is_alive():
+            time.sleep(0.01)
+        answers.extend([len(up(http)), len(waiting)])
+        os.kill(starting.worker_pids()[0], signal.SIGCONT)
+        asking.join()
+
+    held = FirstWorkerHeld(starting, ask)
+    held.start()
+    with starting:
+        held.join()
+        assert answers == [0, 1, 200]
 
 
 def test_a_model_that_is_added_again_may_try_again(tmp_path: Path, tiny_models_dir: Path) -> None:

@@ -83,13 +83,14 @@ def adapter(name, base, slots=2, rank=8, mib=4):
 class Box:
     """One host mind, its clock, and everything that it ever decided."""
 
-    def __init__(self, *nodes, policies=None, models=("wren", "owl"), profiles=None):
+    def __init__(self, *nodes, policies=None, models=("wren", "owl"), profiles=None, up=None):
         self.now = 0.0
         self.mind = HostMind(nodes or (node(),), policies)
         self.decided = []
         self._asked = 0
         for spec in nodes or (node(),):
-            self(reports.NodeUp(node_id=spec.id, memory_bytes=spec.memory_bytes))
+            if up is None or spec.id in up:
+                self(reports.NodeUp(node_id=spec.id, memory_bytes=spec.memory_bytes))
         for one in models:
             self(events.ModelAdded(spec=one if isinstance(one, ModelSpec) else model(one)))
         for known in (profile(),) if profiles is None else profiles:

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from boxes import MIB, SLO, Box, kinds, model, node, only, profile, row, shape
+from boxes import MIB, SLO, Box, adapter, kinds, model, node, only, profile, row, shape
 
 from llmhostd.compute.prior import PriorPolicy
 from llmhostd.domain import events, reports
@@ -11,7 +11,6 @@ from llmhostd.domain.commands import LoadInstance, SubmitRequest
 from llmhostd.domain.model import ModelState, Slo
 from llmhostd.domain.request import Tier
 from llmhostd.host.budget import BudgetPolicy
-from llmhostd.host.core import HostMind
 from llmhostd.host.hope import HopePolicy
 from llmhostd.host.policies import HostPolicies
 
@@ -66,11 +65,34 @@ def test_an_unknown_or_removed_model_is_not_served():
     assert only(RefuseRequest, box.ask("wren")).refusal is Refusal.MODEL_BROKEN
 
 
-def test_before_a_node_was_ever_up_people_are_refused():
-    mind = HostMind([node()])
-    mind.step(events.ModelAdded(spec=model("wren")), 0.0)
-    refusal = only(RefuseRequest, mind.step(events.RequestArrived(request=Box().shape_of()), 0.0))
-    assert (refusal.refusal, refusal.retry_after_s) == (Refusal.UNAVAILABLE, 2.0)
+def test_whoever_comes_before_a_worker_was_ever_up_waits_for_it():
+    box = Box(node("cpu0", 256), node("cpu1", 4096), up=())
+    assert box.ask(after=1.0) == []
+    assert box(reports.NodeUp(node_id="cpu0", memory_bytes=256 * MIB), 0.5) == [], "it is too small"
+    assert box.ask() == [], "another node is expected, which is not"
+    actions = box(reports.NodeUp(node_id="cpu1", memory_bytes=4096 * MIB), 3.0)
+    assert [one.request.id for one in actions if isinstance(one, SubmitRequest)] == ["req-1", "req-2"]
+
+
+def test_nobody_waits_for_ever_for_a_worker_that_never_comes_up():
+    box = Box(up=())
+    box.ask()
+    assert box.tick(4.9) == []
+    refusal = only(RefuseRequest, box.tick(0.2))
+    assert (refusal.refusal, refusal.because) == (Refusal.UNAVAILABLE, "no node is up")
+    assert box.ask(after=2.0) == [], "it may well be up at last"
+    assert only(RefuseRequest, box.ask(after=30.0)).retry_after_s > 30.0
+
+
+def test_who_asks_for_an_adapter_hears_which_nodes_are_down():
+    base, poet = adapter("poet", model("wren"))
+    box = Box(node("gpu0"), node("cpu0"), models=(base, poet), up=("gpu0",))
+    refusal = only(RefuseRequest, box.ask("poet", after=60.0))
+    assert (refusal.refusal, refusal.because) == (
+        Refusal.UNAVAILABLE,
+        "no node is up, of those that compute adapters",
+    )
+    assert "SubmitRequest" in kinds(box.ask("wren"))
 
 
 def test_what_never_fits_is_refused_for_good():
