@@ -13,18 +13,14 @@ import msgspec
 from llmhostd.api.calls import Call, read_call
 from llmhostd.api.errors import problem_of
 from llmhostd.api.respond import whole_body
-from llmhostd.api.service import Endpoint, RefusedError
+from llmhostd.api.service import Endpoint
 from llmhostd.daemon.answer import Answer
 from llmhostd.daemon.decisions import DecisionFeed
 from llmhostd.daemon.shelf import Shelf
 from llmhostd.daemon.submission import Submission
-from llmhostd.domain.actions import Refusal
 from llmhostd.state.flex import FlexCall
 
 log = logging.getLogger(__name__)
-
-_RETRY_S = 1.0
-"""Between two tries while no node is up."""
 
 
 class Adoption:
@@ -50,23 +46,15 @@ class Adoption:
         """Have it run again, or keep why it cannot."""
         # As long ago as the calendar says: whoever arrives now is behind it. Never in the future.
         arrived_s = time.monotonic() - max(0.0, time.time() - call.arrived_at)
-        while True:
-            try:
-                read = read_call(Endpoint(call.endpoint), call.body, call.id, int(call.arrived_at))
-                answer = await self._submission.take_up(read.ask, call, arrived_s)
-            except RefusedError as error:
-                if error.refusal is not Refusal.UNAVAILABLE:
-                    self._keep_error(call.id, error)
-                    return
-                await asyncio.sleep(_RETRY_S)
-            except Exception as error:  # noqa: BLE001 - one table decides what each becomes
-                self._keep_error(call.id, error)
-                return
-            else:
-                task = asyncio.create_task(self._finish(call.id, read, answer))
-                self._finishing.add(task)
-                task.add_done_callback(self._finishing.discard)
-                return
+        try:
+            read = read_call(Endpoint(call.endpoint), call.body, call.id, int(call.arrived_at))
+            answer = await self._submission.take_up(read.ask, call, arrived_s)
+        except Exception as error:  # noqa: BLE001 - one table decides what each becomes
+            self._keep_error(call.id, error)
+        else:
+            task = asyncio.create_task(self._finish(call.id, read, answer))
+            self._finishing.add(task)
+            task.add_done_callback(self._finishing.discard)
 
     async def _finish(self, call_id: str, call: Call, answer: Answer) -> None:
         try:
