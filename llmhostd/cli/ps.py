@@ -131,4 +131,6 @@ def _headroom(one: RequestSnapshot) -> Text:
 def _up(one: NodeSnapshot) -> Text:
     if one.draining:
         return Text("draining" if one.up else "down, draining", "yellow")
-    return Text("up", "green") if one.up else Text("down", "red")
+    if one.up:
+        return Text("up", "green")
+    return Text("down", "red") if one.restarts else Text("starts", "yellow")

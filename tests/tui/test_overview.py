@@ -98,7 +98,12 @@ def test_what_is_degraded_is_said(daemon: RecordedDaemon) -> None:
         assert "model tit-5m is quarantined: it took cpu0 down 3 times in a row" in text
         assert "cpu0: no amx_bf16: prefill is slower" in text
         daemon.answers["nodes"][0]["up"] = False
-        text = await until(pilot, lambda text: "node cpu0 is down" in text)
+        text = await until(pilot, lambda text: "◌ cpu0" in text)
+        assert "node cpu0 starts; whoever needs it waits" in text
+        assert "starting its worker" in text
+        daemon.answers["nodes"][0]["restarts"] = 1
+        text = await until(pilot, lambda text: "✗ cpu0" in text)
+        assert "restarting its worker" in text
         assert text.index("node cpu0 is down") < text.index("tit-5m is quarantined")
 
     watch(daemon, act)

@@ -140,6 +140,8 @@ def _troubles_of(snapshot: Snapshot) -> list[Trouble]:
             Severity.DOWN,
             f"node {node.id} is down; its requests wait or continue elsewhere (restarts: {node.restarts})",
         )
+        if node.restarts
+        else Trouble(Severity.SLOW, f"node {node.id} starts; whoever needs it waits")
         for node in snapshot.nodes
         if not node.up
     ]

@@ -12,7 +12,7 @@ from llmhostd_tui.picture import Picture
 from llmhostd_tui.widgets.area import area
 from llmhostd_tui.widgets.bars import FULL, split_bar
 from llmhostd_tui.widgets.instances import draw_state
-from llmhostd_tui.widgets.nodes import KV_FREE_GLYPH
+from llmhostd_tui.widgets.nodes import KV_FREE_GLYPH, mark
 from llmhostd_tui.words import KIB, UNITS, spell_bytes, spell_seconds
 
 USED, HELD, PROMISED, FREE = look.KV, look.KV_FREE, look.PROMISED, look.UNUSED
@@ -53,9 +53,7 @@ def legend() -> Text:
 
 
 def _title(node: NodeSnapshot, uptime_s: float) -> Text:
-    text = Text.assemble(
-        ("● ", look.GOOD) if node.up else ("✗ ", look.BAD), (node.id, f"bold {look.TEXT}"),
-    )  # fmt: skip
+    text = Text.assemble(mark(node), (node.id, f"bold {look.TEXT}"))
     if node.draining:
         text.append("  draining", f"bold {look.WARN}")
     if node.scaling_s and uptime_s:

@@ -36,8 +36,14 @@ class NodeRow:
 
 def _name(row: NodeRow, width: int) -> Text:
     del width
-    mark = ("✗ ", look.BAD) if not row.node.up else ("◌ ", look.WARN) if row.node.draining else ("● ", look.GOOD)
-    return Text.assemble(mark, row.node.id)
+    return Text.assemble(mark(row.node), row.node.id)
+
+
+def mark(node: NodeSnapshot) -> tuple[str, str]:
+    """Draw whether it is used, is not (it starts, or is drained), or is down."""
+    if node.up and not node.draining:
+        return "● ", look.GOOD
+    return ("◌ ", look.WARN) if node.up or not node.restarts else ("✗ ", look.BAD)
 
 
 def _busy(row: NodeRow, width: int) -> Text:
@@ -107,7 +113,8 @@ class Nodes(Table[NodeRow]):
     def note_of(self, thing: NodeRow) -> Text | None:
         """Say what it does."""
         if not thing.node.up:
-            return Text("  restarting its worker", look.BAD)
+            restarts = thing.node.restarts
+            return Text("  restarting its worker", look.BAD) if restarts else Text("  starting its worker", look.WARN)
         return _measuring(thing.node) or _running(thing) or _draining(thing.node)
 
 
