@@ -1,8 +1,8 @@
 """A worker died because a page of a mapped file was gone: which file was it, and whose?
 
-Weights are used where they lie. Whoever cuts such a file short that could not be leased (`loader.lease`) takes the pages
-away from under a running instance, which no process survives (SIGBUS). Loading it again would not mend that: its model
-is named, with its file, so that the mind can set it aside at once.
+Weights are used where they lie. Whoever cuts short a file that could not be leased (`loader.lease`) takes pages away
+from under a running instance, which no process survives (SIGBUS). Loading it again would not mend that: its model is
+named, with its file, so that the mind can set it aside at once.
 """
 
 from collections.abc import Callable, Sequence

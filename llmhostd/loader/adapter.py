@@ -52,6 +52,8 @@ class AdapterWeights:
         self.adapter = adapter
         self._tensors = tensors
         self._map, _ = map_leased(self._file)
+        if len(self._map) < max((one.end for one in tensors.values()), default=0):
+            raise CheckpointError(f"{self._file}: was cut short while it was opened")
         self.identity = _identity(adapter, self._map)
         """Equal for adapters that compute the same, whatever they are called."""
         self.factors = tuple(self._factors(one) for one in adapter.linears)

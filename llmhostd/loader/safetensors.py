@@ -141,6 +141,8 @@ class Checkpoint:
 
     def _mapped(self, file: Path) -> memoryview:
         view, leased = map_leased(file)
+        if len(view) < max(one.end for one in self.description.tensors.values() if one.file == file):
+            raise CheckpointError(f"{file}: was cut short while it was opened")
         self._leased.append(leased)
         return view
 

@@ -15,7 +15,7 @@ from goldens.seeded import seeded_checkpoint
 
 from llmhostd.domain.errors import CheckpointError
 from llmhostd.loader.convert import convert
-from llmhostd.loader.safetensors import open_checkpoint
+from llmhostd.loader.safetensors import Checkpoint, describe, open_checkpoint
 from llmhostd.loader.store_index import DATA_FILE, INDEX_FILE
 
 LLAMA = next(case for case in CASES if case.name == "llama")
@@ -65,6 +65,14 @@ def test_a_file_that_is_cut_short_by_who_had_it_open_before(store: Path) -> None
             CheckpointError, match=r"weights\.llmhostd: bytes \d+ to \d+ cannot be read: .* was cut short"
         ):
             opened.array("lm_head.weight")
+
+
+def test_a_file_that_is_cut_short_while_it_is_opened(tmp_path: Path) -> None:
+    source = seeded_checkpoint(tmp_path / "source", LLAMA.config, LLAMA.seed, LLAMA.dtype, LLAMA.shards)
+    description = describe(source)
+    os.truncate(source / "model.safetensors", 4096)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: was cut short while it was opened"):
+        Checkpoint(description)
 
 
 def test_a_file_that_is_cut_short_before_it_is_opened(store: Path) -> None:

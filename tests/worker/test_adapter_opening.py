@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import msgspec
+import numpy as np
 from box import load_frame, running_box, start_frame, submit_frame
 from drive import Driver, alone
 from goldens.adapters import adapter_config, seeded_adapter
@@ -137,10 +138,17 @@ def test_what_was_written_to_while_it_is_open_is_not_computed_with(tiny_models_d
 
     assert asked() == ""
     assert not adapters.waits(frame, architecture)
+    running = adapters.of(frame)
+    assert running is not None
+    before = [(one.a.copy(), one.b.copy()) for one in running.factors]
     file.write_bytes(content[:-4] + bytes(4))
     assert asked() == f"{path}: its files changed since it was added; add it again"
     os.truncate(file, 100)
     assert "is truncated" in asked()
+    # Whoever was computed with it goes on with what it was.
+    for one, (a, b) in zip(running.factors, before, strict=True):
+        np.testing.assert_array_equal(one.a, a)
+        np.testing.assert_array_equal(one.b, b)
     file.unlink()
     assert asked() == f"{path}: holds no adapter_model.safetensors"
     file.write_bytes(content)
