@@ -1,8 +1,11 @@
 """Do operators see and change what the daemon holds?"""
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -13,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 HELLO = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
 
 
-def until(condition: Callable[[], object], timeout_s: float = 30) -> None:
+def until(condition: Callable[[], object], timeout_s: float = 120) -> None:
     end_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end_s, "it did not come to that"
@@ -143,10 +146,30 @@ def test_live_requests_are_shown_and_gone_at_their_end(daemon: DaemonProcess) ->
     assert daemon.http.get("/api/v1/requests").json() == []
 
 
+@contextmanager
+def asked_again_and_again(daemon: DaemonProcess, body: dict[str, object]) -> Iterator[None]:
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            daemon.http.post("/v1/chat/completions", json=body).raise_for_status()
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        try:
+            yield
+        finally:
+            over.set()
+            asking.result()
+
+
 def test_events_tell_every_decision_with_its_reason(daemon: DaemonProcess) -> None:
-    with daemon.http.stream("GET", "/api/v1/events") as feed:
+    # Of iterations the events tell a sample, which one short answer may miss; and what was not yet measured is a guess.
+    with (
+        daemon.http.stream("GET", "/api/v1/events") as feed,
+        asked_again_and_again(daemon, HELLO | {"model": "tiny-llama"}),
+    ):
         lines = feed.iter_lines()
-        daemon.http.post("/v1/chat/completions", json=HELLO | {"model": "tiny-llama"})
         seen, last, run = [], 0, ""
         for line in lines:
             run = line.removeprefix("id: ").partition("-")[0] if line.startswith("id: ") else run
@@ -154,12 +177,12 @@ def test_events_tell_every_decision_with_its_reason(daemon: DaemonProcess) -> No
                 seen.append(json.loads(line.removeprefix("data: ")))
                 assert seen[-1]["sequence"] > last
                 last = seen[-1]["sequence"]
-                if len(seen) > 1 and seen[-2]["kind"] == "SubmitRequest" and seen[-1]["kind"] == "IterationReported":
+                submits = [one for one in seen if one["kind"] == "SubmitRequest" and "first token in" in one["because"]]
+                if submits and seen[-1]["kind"] == "IterationReported":
                     break
-    submit = seen[-2]
+    submit = submits[-1]
     assert submit["subject"].startswith("req-")
     assert submit["node_id"] == "cpu0"
-    assert "first token in" in submit["because"]
     with daemon.http.stream("GET", "/api/v1/events", headers={"Last-Event-ID": f"{run}-{last - 1}"}) as feed:
         assert next(iter(feed.iter_lines())) == f"id: {run}-{last}"
 

@@ -2,6 +2,7 @@
 
 import html
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -10,7 +11,7 @@ from textual.pilot import Pilot
 
 CELL = re.compile(r'<text[^>]* x="([\d.]+)" y="([\d.]+)"[^>]*clip-path[^>]*>(.*?)</text>')
 CELL_WIDTH = 12.2
-PATIENCE = 400
+PATIENCE_S = 90.0
 
 
 def read(app: App[None]) -> str:
@@ -24,10 +25,8 @@ def read(app: App[None]) -> str:
 
 async def until(pilot: Pilot[None], holds: Callable[[str], bool]) -> str:
     """Wait until the screen reads so, and return what it reads."""
-    text = ""
-    for _ in range(PATIENCE):
-        text = read(pilot.app)
-        if holds(text):
-            return text
+    patience_s = time.monotonic() + PATIENCE_S
+    while not holds(text := read(pilot.app)):
+        assert time.monotonic() < patience_s, f"it never came to read so:\n{text}"
         await pilot.pause(0.05)
-    raise AssertionError(f"it never came to read so:\n{text}")
+    return text
