@@ -94,7 +94,10 @@ class MeasureProfile(Message):
 
 
 class LearnProfile(Message):
-    """Plan with what another node of the same hardware measured; there is no need to measure that here."""
+    """Plan with what another node of the same hardware measured; there is no need to measure that here.
+
+    Or with an estimate by other shapes, until it is measured.
+    """
 
     node_id: NodeId
     instance_id: InstanceId

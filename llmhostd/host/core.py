@@ -225,6 +225,8 @@ class HostMind:
             if first:
                 self.residency.measured(instance, now)
             actions += self.residency.settle(instance, now, f"{instance.model} was measured")
+        if news and profile.measured:
+            actions += self.measuring.estimate_coming(profile.hardware_key, now)
         return actions + self.recovery.refuse_too_large(now)
 
     def _memory_changed(self, event: reports.NodeMemoryChanged, now: float) -> list[HostAction]:

@@ -13,14 +13,14 @@ from llmhostd.compute.estimator import CorrectionPolicy, Estimator, RoughEstimat
 from llmhostd.compute.prior import PriorPolicy
 from llmhostd.compute.workload import InstanceLoad, NodeLoad
 from llmhostd.domain.hardware import NodeSpec
-from llmhostd.domain.ids import InstanceId, ModelName, NodeId, RequestId, ShapeKey
-from llmhostd.domain.model import ModelSpec
+from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId, RequestId, ShapeKey
+from llmhostd.domain.model import ModelShape, ModelSpec, ModelState
 from llmhostd.domain.profile import Profile
 from llmhostd.domain.reports import NodeMemoryReported
 from llmhostd.domain.start import TierBytes
 from llmhostd.host.families import may_serve, shape_on
 from llmhostd.host.instance import Instance
-from llmhostd.host.profiles import Profiles
+from llmhostd.host.profiles import ProfileKey, Profiles
 from llmhostd.host.request import LiveRequest
 from llmhostd.host.waiting import Waiting
 from llmhostd.memory.host_tier import AskRate
@@ -186,15 +186,37 @@ class Fleet:
                 one.load.know(known)
         return news, concerned
 
+    def estimate_coming(self, hardware_key: HardwareKey) -> list[Instance]:
+        """Estimate those that come, and that nobody measured, by what was measured on their hardware by now.
+
+        Returns whom that was possible for. What is loaded without a profile is being measured.
+        """
+        coming = [
+            one
+            for one in self.instances.values()
+            if one.profile_key[1] == hardware_key and one.profile_key not in self.profiles
+            if one.state in (ModelState.COLD, ModelState.LOADING) and not one.resting
+        ]
+        for one in coming:
+            self._estimate(one.shape, one.profile_key)
+            known = self.profiles.estimator(one.profile_key, one.node_id)
+            if known is not None:
+                one.load.know(known)
+        return [one for one in coming if one.profile_key in self.profiles]
+
+    def _estimate(self, shape: ModelShape, key: ProfileKey) -> None:
+        """Estimate a shape that was never measured on some hardware, from those that were."""
+        hosted = [one.spec.shape for one in self.models.values()]
+        shapes = {one.key: one for hosts in hosted for one in (hosts, hosts.without_room())}
+        self.profiles.estimate(shape, key[1], shapes)
+
     def draft(self, model: ModelRecord, node: NodeRecord, now: float) -> Instance:
         """Make an instance that does not count until it is added: for asking what if."""
         name, shape = model.spec.served_by, shape_on(node.spec, model.spec)
         key = (model.shape_key if shape is model.spec.shape else shape.key, node.spec.hardware_key)
         if key not in self.profiles and not any(each.profile_key == key for each in self.instances.values()):
             # What is loaded already without a profile is being measured, and was promised memory for that.
-            hosted = [one.spec.shape for one in self.models.values()]
-            shapes = {one.key: one for hosts in hosted for one in (hosts, hosts.without_room())}
-            self.profiles.estimate(shape, node.spec.hardware_key, shapes)
+            self._estimate(shape, key)
         known = self.profiles.estimator(key, node.spec.id)
         estimator: Estimator = known or RoughEstimator(shape.weight_bytes)
         instance_id = InstanceId(f"{name}@{node.spec.id}#{self._loads_so_far}")

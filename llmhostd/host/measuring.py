@@ -1,13 +1,15 @@
 """Who measures what, and who is told what was measured?
 
-A node measures by itself what it was given without a measured profile. Nodes of the same hardware measure a shape once:
+A node measures by itself what it was given without a measured profile; what it loads while another shape is measured
+is served by an estimate from that, like any that comes later. Nodes of the same hardware measure a shape once:
 whoever ends a stage first tells the others, through here, and they stop. A measurement that was cut off when it was
 good enough to serve with goes on wherever the shape is loaded next.
 """
 
 from llmhostd.domain.actions import HostAction
 from llmhostd.domain.commands import LearnProfile, MeasureProfile
-from llmhostd.domain.ids import ModelName, NodeId
+from llmhostd.domain.ids import HardwareKey, ModelName, NodeId
+from llmhostd.domain.model import ModelState
 from llmhostd.domain.reports import ProfileMeasured
 from llmhostd.host.budget import Budget
 from llmhostd.host.fleet import Fleet
@@ -65,6 +67,22 @@ class Measuring:
             LearnProfile(node_id=node_id, instance_id=one.id, profile=event.profile, because=because)
             for node_id, one in told.items()
         ]
+
+    def estimate_coming(self, hardware_key: HardwareKey, now: float) -> list[HostAction]:
+        """Let those that load without a profile be served by an estimate, too, now that something was measured there.
+
+        Their nodes measure them later, when nobody waits.
+        """
+        actions: list[HostAction] = []
+        for one in self._fleet.estimate_coming(hardware_key):
+            self._residency.measured(one, now)
+            profile = self._fleet.profile_of(one)
+            if profile is not None and one.state is not ModelState.COLD:
+                because = f"{one.model} was never measured on this hardware, but others were"
+                told = LearnProfile(node_id=one.node_id, instance_id=one.id, profile=profile, because=because)
+                actions.append(told)
+            actions += self._residency.settle(one, now, f"{one.model} was estimated")
+        return actions
 
     def _cut_off(self) -> list[Instance]:
         """The first instance that could measure on, of every shape that nobody measures to its end."""

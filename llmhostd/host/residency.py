@@ -263,6 +263,7 @@ class Residency:
         """Plan with a first profile; what it took to measure is not held against the requests that waited for it."""
         instance.measuring = ""
         if not instance.loaded:
+            self._starts.follow(self._fleet.node_of(instance), now)
             return
         instance.load.ready_at_s = now
         for request in instance.load.requests.values():

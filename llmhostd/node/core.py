@@ -256,13 +256,16 @@ class NodeMind:
         return []
 
     def _plan_with(self, profile: Profile) -> None:
-        """Let all instances of a shape plan with what was measured of it; they need not measure it themselves."""
+        """Let all instances of a shape plan with what is known of it; what was measured they need not measure.
+
+        An estimate says nothing to those that were measured meanwhile.
+        """
         for one in self.instances.values():
-            if one.shape.key == profile.shape_key:
+            if one.shape.key == profile.shape_key and (profile.measured or not one.measured):
                 if one.estimator is None and one.computes:
                     one.excuse(self._now)
                 one.know(ProfiledEstimator(profile, self._correction))
-                one.measuring = False
+                one.measuring = one.measuring and not profile.measured
                 if one.phase in (Phase.FILLING, Phase.WARM):
                     one.load.first_run_s = profile.first_run_s
                 self.device.shrinkable[one.id] = None

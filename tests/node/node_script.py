@@ -185,6 +185,11 @@ class NodeScript:
         profile = profile_of(speed, self.shapes[name])
         return events.ProfileUpdated(instance_id=InstanceId(name), profile=profile, complete=stage == "fine")
 
+    def learn(self, now, name, speed):
+        """`learn a estimated`: the host hands on what it knows of a model by now."""
+        known = known_profile(speed, self.shapes[name])
+        return commands.LearnProfile(node_id=NODE, instance_id=InstanceId(name), profile=known, because="known now")
+
     def submit(self, now, name, _on, instance, *words):
         given = options(words)
         shape = RequestShape(
