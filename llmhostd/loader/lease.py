@@ -19,6 +19,7 @@ import struct
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -112,6 +113,7 @@ class _Watch:
     def __init__(self) -> None:
         self._leased: dict[int, LeasedFile] = {}
         """By address."""
+        self.listeners: list[Callable[[], None]] = []
         self._adding = threading.Lock()
         self._said: set[str] = set()
         self._thread_id = 0
@@ -161,6 +163,8 @@ class _Watch:
             held = mapped.held()
             if held is not None and mapped.broken:
                 mapped.step_aside()
+                for listener in self.listeners:
+                    listener()
 
 
 _starting = threading.Lock()
@@ -169,7 +173,15 @@ _watch = cache(_Watch)
 
 def map_leased(file: Path) -> tuple[memoryview, LeasedFile]:
     """Map a file read-only, leased if that can be; else the log says why. Raises CheckpointError naming it."""
-    with _starting:
-        watch = _watch()
     with opened(file) as stream:
-        return watch.map(file, os.dup(stream.fileno()))
+        return _started().map(file, os.dup(stream.fileno()))
+
+
+def hear_of_copies(listener: Callable[[], None]) -> None:
+    """Let somebody be called after each copy, from another thread: this process holds more memory than before."""
+    _started().listeners.append(listener)
+
+
+def _started() -> _Watch:
+    with _starting:
+        return _watch()

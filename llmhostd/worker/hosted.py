@@ -107,6 +107,11 @@ class Hosted:
         self._weighed = now
         return [now]
 
+    def outgrown(self) -> bool:
+        """Whether it holds more than the mind was told, although nothing was done with it."""
+        known_bytes = self._weighed.held_bytes if self._weighed else self.warm_bytes
+        return self.runner is not None and self.runner.instance.held_bytes() > known_bytes
+
     def request_left(self) -> list[NodeEvent]:
         """A request is gone; the mind then guesses what it shared, so it is told in any case."""
         self._weighed = None

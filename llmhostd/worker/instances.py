@@ -1,5 +1,6 @@
 """Which instances and requests are on this node, and how do they come and go?"""
 
+import threading
 import time
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ from llmhostd.engines.frames import LoadFrame, StageFrame, SubmitFrame
 from llmhostd.engines.interface import LoadOptions
 from llmhostd.engines.runner import PlanError
 from llmhostd.loader.adapter import AdapterWeights
+from llmhostd.loader.lease import hear_of_copies
 from llmhostd.worker.adapters import Adapters
 from llmhostd.worker.arrivals import Arrivals
 from llmhostd.worker.budget import Budget
@@ -44,6 +46,8 @@ class Instances:
         self._link = link
         self._hosted: dict[InstanceId, Hosted] = {}
         self._where: dict[RequestId, Hosted] = {}
+        self._copied = threading.Event()
+        hear_of_copies(self._hear_of_copy)
 
     def __getitem__(self, instance_id: InstanceId) -> Hosted:
         """One that is here."""
@@ -57,6 +61,16 @@ class Instances:
     def arrived(self) -> Sequence[NodeEvent]:
         """Follow weights that come over the network."""
         return self._arrivals.look(self._hosted.values())
+
+    def copied(self) -> Sequence[NodeEvent]:
+        """Weigh, and report, those who have a copy by now of files that somebody wrote to."""
+        if not self._copied.is_set():
+            return ()
+        self._copied.clear()
+        grown = [one for one in self._hosted.values() if one.outgrown()]
+        for one in grown:
+            self.report(one, because="somebody wrote to its files: it goes on with a copy of what was loaded")
+        return [event for one in grown for event in one.weighed()]
 
     def begin_load(self, hosted: Hosted) -> None:
         """Build it in the background."""
@@ -190,6 +204,11 @@ class Instances:
         self._link.send(
             hosted.report(self._spec.id, now, took_s=took_s, because=because, stages=stages, first_run_s=first_run_s)
         )
+
+    def _hear_of_copy(self) -> None:
+        """From another thread."""
+        self._copied.set()
+        self._link.ring()
 
     def _built(self, hosted: Hosted, outcome: Built) -> Sequence[NodeEvent]:
         filled = hosted.filling

@@ -68,6 +68,7 @@ class DeviceLoop:
             for outcome in self._builder.outcomes():
                 self._tell(*self._instances.conclude(outcome))
             self._tell(*self._instances.arrived())
+            self._tell(*self._instances.copied())
             for submitted, error in self._adapters.opened():
                 self._submit(submitted, error)
             self._tell(*self._budget.look(time.monotonic()))
