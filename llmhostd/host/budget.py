@@ -17,6 +17,7 @@ from llmhostd.domain.model import ModelState
 from llmhostd.domain.request import Tier
 from llmhostd.host.fleet import Fleet, NodeRecord
 from llmhostd.host.instance import Instance
+from llmhostd.memory import unmeasured
 from llmhostd.memory.kv_demand import KvDemandPolicy, demand_bytes
 from llmhostd.memory.kv_watermark import WatermarkPolicy
 from llmhostd.memory.ledger import PURPOSES, Purpose
@@ -24,12 +25,8 @@ from llmhostd.memory.ledger import PURPOSES, Purpose
 
 @dataclass(frozen=True, slots=True)
 class BudgetPolicy:
-    """What an instance is taken to hold before it was ever measured."""
+    """For how long growing a KV pool holds its instance up."""
 
-    unmeasured_overhead: float = 1.25
-    """A resident instance holds its checkpoint's bytes times this."""
-    unmeasured_warm_bytes: int = 64 << 20
-    """A warm instance holds this much."""
     kv_copy_s_per_byte: float = 0.0
     """An instance is held up this long, per byte that its KV pool has, while the pool grows. 0: pools grow where they
     are, as those of our engines."""
@@ -56,8 +53,7 @@ class Budget:
     def warm_bytes(self, instance: Instance) -> int:
         """What it holds once it is compiled and before it runs."""
         profile = self._fleet.profile_of(instance)
-        unmeasured_bytes = self._policy.unmeasured_warm_bytes + instance.shape.adapter_bytes
-        return profile.warm_bytes if profile else unmeasured_bytes
+        return profile.warm_bytes if profile else unmeasured.warm_bytes(instance.shape)
 
     def resident_bytes(self, instance: Instance) -> int:
         """What it holds beside KV once it has run."""
@@ -68,9 +64,7 @@ class Budget:
     def measured_bytes(self, instance: Instance) -> int:
         """What a resident instance of its shape holds beside KV, as measured or else estimated."""
         profile = self._fleet.profile_of(instance)
-        if profile:
-            return profile.resident_bytes
-        return int(instance.shape.weight_bytes * self._policy.unmeasured_overhead) + instance.shape.adapter_bytes
+        return profile.resident_bytes if profile else unmeasured.resident_bytes(instance.shape)
 
     def least_bytes(
         self, instance: Instance, extra: Iterable[RequestLoad] = (), without: Collection[RequestId] = ()

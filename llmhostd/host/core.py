@@ -223,7 +223,7 @@ class HostMind:
         actions = self.measuring.hand_on(event, news=news) if isinstance(event, reports.ProfileMeasured) else []
         for instance in concerned:
             if first:
-                self.residency.measured(instance, now)
+                self.residency.profiled(instance, now)
             actions += self.residency.settle(instance, now, f"{instance.model} was measured")
         if news and profile.measured:
             actions += self.measuring.estimate_coming(profile.hardware_key, now)

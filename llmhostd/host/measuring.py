@@ -75,7 +75,7 @@ class Measuring:
         """
         actions: list[HostAction] = []
         for one in self._fleet.estimate_coming(hardware_key):
-            self._residency.measured(one, now)
+            self._residency.profiled(one, now)
             profile = self._fleet.profile_of(one)
             if profile is not None and one.state is not ModelState.COLD:
                 because = f"{one.model} was never measured on this hardware, but others were"

@@ -259,7 +259,7 @@ class Residency:
         instance.reported_bytes = max(instance.reported_bytes, self._budget.measured_bytes(instance))
         return self.reported(instance, ModelState.RESIDENT, now)
 
-    def measured(self, instance: Instance, now: float) -> None:
+    def profiled(self, instance: Instance, now: float) -> None:
         """Plan with a first profile; what it took to measure is not held against the requests that waited for it."""
         instance.measuring = ""
         if not instance.loaded:

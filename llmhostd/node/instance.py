@@ -10,14 +10,11 @@ from llmhostd.domain.commands import LoadInstance
 from llmhostd.domain.ids import InstanceId, ModelName, RequestId
 from llmhostd.domain.model import ModelShape, ModelState
 from llmhostd.domain.node_events import InstanceLoaded
+from llmhostd.memory import unmeasured
 from llmhostd.node.states import COMPUTES, PRESENT, Phase, Trigger, moved
 
 NOT_LOADED_S = float("inf")
 """`ready_at_s` of what cannot be given iterations: it is not loaded, or was never measured."""
-UNMEASURED_OVERHEAD = 1.25
-"""What a resident instance is taken to hold before anybody measured it: its checkpoint's bytes times this."""
-UNMEASURED_WARM_BYTES = 64 << 20
-"""What a warm instance is taken to hold before anybody measured it."""
 
 
 @dataclass(slots=True)
@@ -76,15 +73,14 @@ class NodeInstance:
         rough: Estimator = estimator or RoughEstimator(command.shape.weight_bytes)
         room = room_of(command.shape)
         load = InstanceLoad(command.instance_id, rough, NOT_LOADED_S, block_tokens=block_tokens, room=room)
-        unmeasured_bytes = UNMEASURED_WARM_BYTES + command.shape.adapter_bytes
-        warm_bytes = command.profile.warm_bytes if command.profile else unmeasured_bytes
+        warm_bytes = command.profile.warm_bytes if command.profile else unmeasured.warm_bytes(command.shape)
         one = cls(command.instance_id, command.model, command.shape, command.target, load, command.because, warm_bytes)
         one.know(estimator)
         one.measuring, one.arriving = not one.measured, command.arriving
         return one
 
     def know(self, estimator: ProfiledEstimator | None) -> None:
-        """Plan with a measured profile, which the host has too."""
+        """Plan with a profile, measured or estimated, which the host has too."""
         self.estimator = estimator
         if estimator is not None:
             self.load.know(estimator)
@@ -139,7 +135,7 @@ class NodeInstance:
             return self.estimator.profile.resident_bytes
         if self.phase is Phase.RESIDENT:
             return self.held_bytes
-        return int(self.shape.weight_bytes * UNMEASURED_OVERHEAD) + self.shape.adapter_bytes
+        return unmeasured.resident_bytes(self.shape)
 
     def move(self, trigger: Trigger) -> bool:
         """Go on in the table of states; whether that changed anything."""
