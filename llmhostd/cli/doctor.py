@@ -2,7 +2,8 @@
 
 import resource
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 import msgspec
@@ -44,8 +45,11 @@ from llmhostd.domain.snapshot import HostSnapshot, ModelSnapshot, NodeSnapshot
 from llmhostd.domain.words import Word
 from llmhostd.loader.adapter import WEIGHTS_FILE, is_adapter
 from llmhostd.loader.header import read_header
+from llmhostd.loader.lease import why_not_leased
+from llmhostd.loader.page_cache import weight_files
 from llmhostd.loader.plain_file import readable
 from llmhostd.loader.safetensors import describe
+from llmhostd.loader.store_index import arrives
 from llmhostd.state.last_run import last_run
 
 FAIR_ERROR = 0.25
@@ -118,12 +122,28 @@ def check_files(place: Place) -> Iterator[Finding]:
         paths = sorted(served_paths(state_dir_of(place)))
     except (sqlite3.Error, OSError):
         return  # what is wrong with the state is another finding
+    unleased: dict[str, list[Path]] = {}
     for path in paths:
         try:
             with readable(path):
                 read_header(path / WEIGHTS_FILE) if is_adapter(path) else describe(path)
+                owner_id = state_dir_of(place).stat().st_uid
+                files = [path / WEIGHTS_FILE] if is_adapter(path) else weight_files(path)
+                for why_not in {why_not_leased(file, owner_id): None for file in files if not arrives(path)}:
+                    unleased.setdefault(why_not, []).append(path)
         except LlmhostdError as error:
             yield broken("files", _sentence(error))
+    yield from (_unleased(why_not, found) for why_not, found in unleased.items() if why_not)
+
+
+def _unleased(why_not: str, paths: Sequence[Path]) -> Finding:
+    """Served from files of which nobody is told when they are written to."""
+    more = f" and of {len(paths) - 1} more model(s)" if len(paths) > 1 else ""
+    return slow(
+        "files",
+        f"the files of {paths[0]}{more} cannot be leased: {why_not}. Whoever cuts one short while it is used takes a"
+        " worker down: replace them by name only, or let `llmhostd models add` make a store of them.",
+    )
 
 
 def check_copies(place: Place) -> Iterator[Finding]:

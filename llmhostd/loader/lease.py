@@ -52,13 +52,10 @@ class LeasedFile:
 
     def lease(self, thread_id: int) -> str:
         """Lease it; that thread is told of writers. Returns why it cannot be leased."""
-        try:
-            fcntl.fcntl(self._descriptor, _F_SETOWN_EX, struct.pack("ii", _F_OWNER_TID, thread_id))
-            fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        except OSError as error:
+        why_not = _lease(self._descriptor, thread_id)
+        if why_not:
             self.close()
-            return _NOT_LEASED.get(error.errno or 0, str(error.strerror))
-        return ""
+        return why_not
 
     @property
     def broken(self) -> bool:
@@ -116,7 +113,7 @@ class _Watch:
         self.listeners: list[Callable[[], None]] = []
         self._adding = threading.Lock()
         self._said: set[str] = set()
-        self._thread_id = 0
+        self.thread_id = 0
         ready = threading.Event()
         threading.Thread(target=self._work, args=(ready,), name="leases", daemon=True).start()
         ready.wait()
@@ -132,7 +129,7 @@ class _Watch:
         mapped = LeasedFile(file, descriptor, memory, bytes_)
         weakref.finalize(bytes_, self._forget, mapped).atexit = False
         with self._adding:  # or the signal might come before it is known what it is about
-            why_not = mapped.lease(self._thread_id)
+            why_not = mapped.lease(self.thread_id)
             if not why_not:
                 self._leased[memory.address] = mapped
         if why_not and why_not not in self._said:  # there may be dozens of such files
@@ -150,7 +147,7 @@ class _Watch:
 
     def _work(self, ready: threading.Event) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
-        self._thread_id = threading.get_native_id()
+        self.thread_id = threading.get_native_id()
         ready.set()
         while True:
             signal.sigwait({signal.SIGIO})
@@ -177,6 +174,18 @@ def map_leased(file: Path) -> tuple[memoryview, LeasedFile]:
         return _started().map(file, os.dup(stream.fileno()))
 
 
+def why_not_leased(file: Path, user_id: int) -> str:
+    """Why a process of that user could not lease a file, as far as it shows from here; empty: it could.
+
+    Raises CheckpointError naming the file.
+    """
+    with opened(file) as stream:
+        owner_id = os.fstat(stream.fileno()).st_uid
+        if user_id not in (0, owner_id):
+            return _NOT_LEASED[errno.EACCES]
+        return _lease(stream.fileno(), _started().thread_id) if os.geteuid() in (0, owner_id) else ""
+
+
 def hear_of_copies(listener: Callable[[], None]) -> None:
     """Let somebody be called after each copy, from another thread: this process holds more memory than before."""
     _started().listeners.append(listener)
@@ -185,3 +194,13 @@ def hear_of_copies(listener: Callable[[], None]) -> None:
 def _started() -> _Watch:
     with _starting:
         return _watch()
+
+
+def _lease(descriptor: int, thread_id: int) -> str:
+    """Lease an open file; that thread is told of writers. Returns why it cannot be leased."""
+    try:
+        fcntl.fcntl(descriptor, _F_SETOWN_EX, struct.pack("ii", _F_OWNER_TID, thread_id))
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        return _NOT_LEASED.get(error.errno or 0, str(error.strerror))
+    return ""

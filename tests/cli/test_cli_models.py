@@ -197,3 +197,23 @@ def test_a_copy_is_verified(tmp_path: Path, tiny_models_dir: Path) -> None:
         f"{data}.json: cannot be read: No such file or directory."
     ]
     assert "did you mean 'tiny-llama'" in refused("--state-dir", tmp_path, "models", "verify", "tiny-lama", status=2)
+
+
+def test_files_that_cannot_be_leased_are_told_of(tmp_path: Path, tiny_models_dir: Path) -> None:
+    add = ("--state-dir", tmp_path, "models", "add")
+    for name in ("tiny-llama", "tiny-qwen3"):
+        shutil.copytree(tiny_models_dir / name, tmp_path / name)
+        llmhostd(*add, tmp_path / name, "--in-place")
+    llmhostd(*add, tiny_models_dir / "tiny-llama", "--name", "stored")
+
+    def told() -> list[str]:
+        found = json.loads(llmhostd("--state-dir", tmp_path, "doctor", "--json").stdout)["findings"]
+        return [one["sentence"] for one in found if one["subject"] == "files"]
+
+    assert told() == []
+    first, second = (tmp_path / name / "model.safetensors" for name in ("tiny-llama", "tiny-qwen3"))
+    with first.open("r+b"), second.open("r+b"):
+        (said,) = told()
+    assert said.startswith(
+        f"the files of {tmp_path / 'tiny-llama'} and of 1 more model(s) cannot be leased: somebody has"
+    )
