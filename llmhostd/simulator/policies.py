@@ -16,7 +16,6 @@ from llmhostd.compute.iteration_plan import IterationPolicy, SchedulingPolicy
 from llmhostd.compute.shadow_validation import ShadowPolicy
 from llmhostd.consolidation.bin_packing import PackingPolicy
 from llmhostd.consolidation.preemption import PreemptionPolicy
-from llmhostd.domain.errors import OperatorError
 from llmhostd.domain.hardware import NodeSpec
 from llmhostd.host.budget import BudgetPolicy
 from llmhostd.host.core import HostMind
@@ -191,7 +190,5 @@ ELASTIC: dict[str, Callable[[Assumptions], Policies]] = {"slinfer": slinfer, "ll
 
 
 def elastic(name: str, assumptions: Assumptions, ablations: Sequence[Ablation]) -> Policies:
-    """Make the policy of that name. Raises OperatorError saying which there are."""
-    if name not in ELASTIC:
-        raise OperatorError(f"no policy {name}; there are: {', '.join(ELASTIC)}")
+    """Make the policy of that name, which is one of `ELASTIC`."""
     return without(ELASTIC[name](assumptions), ablations)

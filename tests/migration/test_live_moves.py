@@ -150,6 +150,7 @@ class LiveMoves(RuleBasedStateMachine):
         fleet = shell.box.mind.fleet
         assert not fleet.requests
         assert not fleet.migrations
+        assert not fleet.following
         assert not any(one.dropping or one.leaving for one in fleet.nodes.values())
         assert not any(one.where or one.kv_used_bytes for one in shell.nodes.values())
 
