@@ -135,8 +135,8 @@ class _Watch:
         if why_not and why_not not in self._said:  # there may be dozens of such files
             self._said.add(why_not)
             log.warning(
-                "%s: cannot be leased (%s): whoever cuts such a file short while it is used ends this process; replace"
-                " it by name instead (said once)", file, why_not,
+                "%s: cannot be leased: %s. Whoever cuts such a file short while it is used ends this process: replace it"
+                " by name instead (said once)", file, why_not,
             )  # fmt: skip
         return memoryview(bytes_).cast("B").toreadonly(), mapped
 

@@ -105,5 +105,5 @@ def test_who_had_a_file_open_for_writing_ends_the_worker_and_the_file_is_named(
         shutil.copy(tmp_path / "kept", broken / DATA_FILE)
         daemon.http.post("/api/v1/models/broken/release", json={}).raise_for_status()
         assert ask(daemon, "broken") == expected
-    assert "cannot be leased (somebody has it open for writing)" in daemon.log
+    assert "cannot be leased: somebody has it open for writing" in daemon.log
     assert "Traceback" not in daemon.log

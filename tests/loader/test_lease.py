@@ -150,7 +150,7 @@ def test_what_somebody_has_open_for_writing_is_used_all_the_same_and_said_once(t
         first.write_bytes(b"other")
         """,
     )
-    assert said.count("cannot be leased (somebody has it open for writing)") == 1
+    assert said.count("cannot be leased: somebody has it open for writing") == 1
 
 
 def test_where_memory_is_short_the_writer_goes_on_and_the_next_file_is_copied(tmp_path: Path) -> None:
