@@ -123,6 +123,7 @@ class Catalogue:
     def warm_up(self, now: float) -> list[HostAction]:
         """Load who is wanted and fits now, in the order of asking."""
         actions: list[HostAction] = []
+        self._wanted |= dict.fromkeys(filter(self._offered, self._measuring.cut_short()))
         for name in list(self._wanted):
             model, mine = self._fleet.models[name], list(self._fleet.instances_of(name))
             ready = any(one.state is not ModelState.COLD and self._fleet.current(one) for one in mine)

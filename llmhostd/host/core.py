@@ -212,6 +212,7 @@ class HostMind:
         if instance is None or instance.taught:
             return []
         instance.measuring = f"{event.done}/{event.total}"
+        self.measuring.progressed(event)
         self.residency.sampled(instance, now)
         return self.residency.settle(instance, now, f"{instance.model} is measured")
 

@@ -8,9 +8,9 @@ good enough to serve with goes on wherever the shape is loaded next.
 
 from llmhostd.domain.actions import HostAction
 from llmhostd.domain.commands import LearnProfile, MeasureProfile
-from llmhostd.domain.ids import HardwareKey, ModelName, NodeId
+from llmhostd.domain.ids import HardwareKey, InstanceId, ModelName, NodeId
 from llmhostd.domain.model import ModelState
-from llmhostd.domain.reports import ProfileMeasured
+from llmhostd.domain.reports import ProfileMeasured, ProfileProgressed
 from llmhostd.host.budget import Budget
 from llmhostd.host.fleet import Fleet
 from llmhostd.host.instance import Instance
@@ -25,10 +25,25 @@ class Measuring:
         self._budget = budget
         self._residency = residency
         self._asked: dict[ModelName, None] = {}
+        self._ordered: dict[InstanceId, ModelName] = {}
+        """Where what was asked for is measured; not what nodes measure by themselves."""
 
     def ask(self, name: ModelName) -> None:
         """Measure a model wherever it is loaded, as soon as it is."""
         self._asked[name] = None
+
+    def cut_short(self) -> list[ModelName]:
+        """Ask again for what was not measured to its end: its worker died, or it was unloaded. Returns those models."""
+        lost = [one for one in self._ordered if one not in self._fleet.instances]
+        models = [self._ordered.pop(one) for one in lost]
+        for name in models:
+            self.ask(name)
+        return models
+
+    def progressed(self, event: ProfileProgressed) -> None:
+        """Know that an order was carried out, if it was to its end."""
+        if event.done >= event.total:
+            self._ordered.pop(event.instance_id, None)
 
     def go_on(self, now: float) -> list[HostAction]:
         """Order the measurements that are wanted and can begin."""
@@ -37,6 +52,7 @@ class Measuring:
             loaded = [each for each in self._fleet.instances_of(name) if each.loaded]
             ready = [each for each in loaded if each.measuring or self._has_room(each)]
             for one in ready:
+                self._ordered[one.id] = name
                 actions += self._order(one, now, "asked to measure it again", asked=True)
             if ready or name not in self._fleet.models:
                 del self._asked[name]
@@ -60,6 +76,7 @@ class Measuring:
         told: dict[NodeId, Instance] = {}
         for one in others:
             one.measuring, one.taught = "", True
+            self._ordered.pop(one.id, None)
             if one.node_id != event.node_id:
                 told.setdefault(one.node_id, one)
         because = f"{event.node_id} has the same hardware and measured it"

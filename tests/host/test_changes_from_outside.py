@@ -61,3 +61,32 @@ def test_the_host_believes_corrections_as_far_as_its_nodes_do():
         for box in (Box(profiles=(slow,)), Box(profiles=(slow,), policies=strict))
     ]
     assert times[0] / times[1] == pytest.approx(2.5 / 1.1)
+
+
+def test_what_was_asked_to_be_measured_is_measured_though_its_worker_dies():
+    box = Box(models=("wren", "owl"))
+    first = box.load("wren")
+    box(events.MeasureAsked(name="wren"))
+    died = reports.NodeDown(node_id="cpu0", suspect=None, because="killed")
+    came = reports.NodeUp(node_id="cpu0", memory_bytes=4096 << 20)
+
+    def progressed(instance_id, done):
+        report = reports.ProfileProgressed(node_id="cpu0", instance_id=instance_id, done=done, total=96)
+        return box(report, after=1.0)
+
+    progressed(first, 12)
+    box(died, after=1.0)
+    again = only(LoadInstance, box(came, after=1.0)).instance_id
+    assert only(MeasureProfile, box.report(again, ModelState.WARM)).asked
+    progressed(again, 96)
+    box(died, after=1.0)
+    assert box(came, after=1.0) == [], "it was measured"
+
+
+def test_what_was_asked_to_be_measured_is_forgotten_with_its_model():
+    box = Box()
+    box.load("wren")
+    box(events.MeasureAsked(name="wren"))
+    box(events.ModelRemoved(name="wren"))
+    box(reports.NodeDown(node_id="cpu0", suspect=None, because="killed"))
+    assert box(reports.NodeUp(node_id="cpu0", memory_bytes=4096 << 20), after=1.0) == []
