@@ -39,7 +39,7 @@ def ps(place: Place, as_json: bool) -> None:
     out.print(node_table(nodes))
     for node in nodes:
         if node.profiling:
-            out.print(f"measuring on {node.id}: {node.profiling} samples")
+            out.print(f"measuring on {node.id}: {_measuring(node.profiling)}")
     if instances:
         out.print(instance_table(instances))
     for model in models:
@@ -118,6 +118,12 @@ def _state(one: InstanceSnapshot) -> str:
     return f"{one.state}: {spell_bytes(one.fetched_bytes)} of {spell_bytes(one.fetch_bytes)} fetched{pace}"
 
 
+def _measuring(profiling: str) -> str:
+    """How far it is; at first it was only asked for."""
+    model, _, progress = profiling.partition(" ")
+    return f"{profiling} samples" if "/" in progress else f"{model}, from the beginning"
+
+
 def _seconds(one: float | None) -> str:
     return "" if one is None else spell_seconds(one)
 
@@ -129,8 +135,7 @@ def _headroom(one: RequestSnapshot) -> Text:
 
 
 def _up(one: NodeSnapshot) -> Text:
+    state, style = ("up", "green") if one.up else ("down", "red") if one.restarts else ("starts", "yellow")
     if one.draining:
-        return Text("draining" if one.up else "down, draining", "yellow")
-    if one.up:
-        return Text("up", "green")
-    return Text("down", "red") if one.restarts else Text("starts", "yellow")
+        return Text("draining" if one.up else f"{state}, draining", "yellow")
+    return Text(state, style)

@@ -141,7 +141,7 @@ def _troubles_of(snapshot: Snapshot) -> list[Trouble]:
             f"node {node.id} is down; its requests wait or continue elsewhere (restarts: {node.restarts})",
         )
         if node.restarts
-        else Trouble(Severity.SLOW, f"node {node.id} starts; whoever needs it waits")
+        else Trouble(Severity.SLOW, f"node {node.id} starts" + ("" if node.draining else "; whoever needs it waits"))
         for node in snapshot.nodes
         if not node.up
     ]
