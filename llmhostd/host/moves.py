@@ -67,9 +67,15 @@ class Moves:
             if offer:
                 return self._placement.move(request, offer, now, ASKED)
             why_not = f"{node.spec.id} could not serve it in time, or has no room"
+        return [self._decline(name, node.spec.id, f"{why_not}{self._as_before(name, node, followed)}")]
+
+    def _as_before(self, name: RequestId, node: NodeRecord, followed: NodeId | None) -> str:
+        """Let an earlier wish hold where the latest cannot; says what becomes of it."""
+        if followed is not None and followed != node.spec.id:
+            self._fleet.following[name] = followed
+            return f"; it is still to follow to {followed}"
         migration = self._fleet.migrations.get(name)
-        goes_on = f"; it goes on to {migration.destination}" if migration else ""
-        return [self._decline(name, node.spec.id, f"{why_not}{goes_on}")]
+        return f"; it goes on to {migration.destination}" if migration else ""
 
     def _stay(self, request: LiveRequest, node: NodeRecord, followed: NodeId | None, now: float) -> list[HostAction]:
         """Let a stream stay where it is; if it is on its way elsewhere, call that off, but not against a drain."""
