@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from daemon_process import PATIENT
 from typed_commands import COMMAND, llmhostd, refused
 
 pytestmark = pytest.mark.timeout(180)
@@ -38,7 +39,7 @@ class Served:
 def served(tiny_models_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     state = tmp_path_factory.mktemp("state")
     settings = state / "settings.toml"
-    settings.write_text("[[nodes]]\nmemory = '2 GiB'\n")
+    settings.write_text(f"{PATIENT}[[nodes]]\nmemory = '2 GiB'\n")
     command = [*COMMAND, "--config", str(settings), "--state-dir", str(state), "serve", "--port", "0"]
     log = state / "log.txt"
     with log.open("w") as stderr, subprocess.Popen(command, stderr=stderr, text=True) as process:

@@ -1,7 +1,11 @@
 """Is a request whose caller went away cancelled, and what it held freed?"""
 
+import json
+import os
+import signal
 import time
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
@@ -28,7 +32,7 @@ def cancelled(daemon: DaemonProcess) -> float:
 
 
 def nobody_is_served(daemon: DaemonProcess) -> bool:
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 120
     while daemon.http.get("/api/v1/requests").json() and time.monotonic() < deadline_s:
         time.sleep(0.01)
     return daemon.http.get("/api/v1/requests").json() == []
@@ -45,9 +49,18 @@ def test_closing_a_stream_cancels(daemon: DaemonProcess) -> None:
 
 def test_giving_up_on_a_whole_answer_cancels(daemon: DaemonProcess) -> None:
     before = cancelled(daemon)
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{daemon.url}/v1/chat/completions", json=LONG | {"n": 4}, timeout=0.05)
-    assert nobody_is_served(daemon)
+    (worker,) = daemon.worker_pids()
+    os.kill(worker, signal.SIGSTOP)  # or a machine that is busy elsewhere would see it answered first
+    try:
+        address = httpx.URL(daemon.url)
+        wire = HTTPConnection(address.host, address.port)
+        wire.request("POST", "/v1/chat/completions", json.dumps(LONG | {"n": 4}), {"Content-Type": "application/json"})
+        while len(daemon.http.get("/api/v1/requests").json()) < 4:
+            time.sleep(0.01)
+        wire.close()
+        assert nobody_is_served(daemon)
+    finally:
+        os.kill(worker, signal.SIGCONT)
     assert cancelled(daemon) == before + 4
 
 
@@ -55,7 +68,7 @@ def test_a_closed_event_stream_gives_its_place_back(daemon: DaemonProcess) -> No
     for _ in range(40):  # more than may follow at once
         with httpx.stream("GET", f"{daemon.url}/api/v1/events") as feed:
             assert feed.status_code in (200, 503)
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 120
     while time.monotonic() < deadline_s:
         with httpx.stream("GET", f"{daemon.url}/api/v1/events") as feed:
             if feed.status_code == 200:

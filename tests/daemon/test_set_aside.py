@@ -38,7 +38,7 @@ def row(daemon: DaemonProcess, of: str, name: str) -> dict[str, Any]:
 def crash_until_quarantined(daemon: DaemonProcess) -> None:
     """Workers die while they compute for a model, of something for which only itself can be blamed."""
     with ThreadPoolExecutor(1) as pool:
-        patience_s = time.monotonic() + 60
+        patience_s = time.monotonic() + 120
         while row(daemon, "models", "tiny-llama")["state"] != "quarantined":
             assert time.monotonic() < patience_s
             asked = pool.submit(daemon.http.post, "/v1/completions", json=BODY)

@@ -19,7 +19,7 @@ def row(daemon: DaemonProcess, kind: str, **wanted: str) -> dict[str, Any]:
 
 
 def until(holds: Any) -> None:
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + 120
     while not holds():
         assert time.monotonic() < end_s
         time.sleep(0.02)
