@@ -52,7 +52,7 @@ class Profiles:
             return False
         estimator = ProfiledEstimator(profile, self._correction)
         if before is not None and node_id is not None and _as_measured(profile) == _as_measured(before):
-            self._corrected[key, node_id] = profile
+            self._corrected[key, node_id] = msgspec.structs.replace(profile, first_run_s=before.first_run_s)
             self._estimators[key, node_id] = estimator
             return False
         self._forget(key)
@@ -87,4 +87,5 @@ class Profiles:
 
 
 def _as_measured(profile: Profile) -> Profile:
-    return msgspec.structs.replace(profile, prefill_correction=1.0, decode_correction=1.0)
+    """What was measured of it: not what a node learned since, nor the first run that its host foretold it."""
+    return msgspec.structs.replace(profile, prefill_correction=1.0, decode_correction=1.0, first_run_s=0.0)

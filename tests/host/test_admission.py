@@ -10,6 +10,7 @@ from llmhostd.domain.actions import Refusal, RefuseRequest
 from llmhostd.domain.commands import LoadInstance, SubmitRequest
 from llmhostd.domain.model import ModelState, Slo
 from llmhostd.domain.request import Tier
+from llmhostd.domain.start import StartSeen
 from llmhostd.host.budget import BudgetPolicy
 from llmhostd.host.hope import HopePolicy
 from llmhostd.host.policies import HostPolicies
@@ -243,6 +244,25 @@ def test_an_estimate_is_corrected_and_never_replaces_a_measurement():
     measured = profile(big.shape)
     assert reported(measured) == measured
     assert reported(corrected) == measured
+
+
+def test_what_a_node_learns_is_no_news_to_others_of_its_hardware():
+    box = Box(node("cpu0"), node("cpu1"))
+    fleet = box.mind.fleet
+    known = fleet.models["wren"].spec.shape
+    seen = StartSeen(
+        model="wren", node_id="cpu0", hardware_key="test", shape_key=known.key, weights=known.weights,
+        layers=known.architecture.layers, weight_bytes=known.weight_bytes, pack_s=0.9,
+    )  # fmt: skip
+    box(events.StartsRemembered(starts=(seen,)))
+    loads = [each for _ in range(4) for each in box.ask(prompt=2500) if isinstance(each, LoadInstance)]
+    here, there = (fleet.instances[each.instance_id] for each in loads)
+    assert loads[0].profile.first_run_s == 0.9, "the host foretells it by starts, not by what was measured once"
+    corrected = msgspec.structs.replace(loads[0].profile, decode_correction=1.2)
+    told = box(reports.ProfileMeasured(node_id=here.node_id, instance_id=here.id, profile=corrected))
+    assert not told
+    assert fleet.profile_of(here) == msgspec.structs.replace(profile(), decode_correction=1.2)
+    assert fleet.profile_of(there) == profile()
 
 
 def test_two_nodes_serve_more_than_one():
