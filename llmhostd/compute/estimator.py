@@ -42,7 +42,7 @@ class CorrectionPolicy:
 
 
 class ProfiledEstimator:
-    """Tells times by a measured profile, by its better model, and learns a correction factor for each of two kinds."""
+    """Tells times by a profile, by its better model, and learns a correction factor for each of two kinds."""
 
     __slots__ = ("_decode_correction", "_policy", "_prefill_correction", "_profile", "_seconds")
 
@@ -66,7 +66,7 @@ class ProfiledEstimator:
 
     @property
     def profile(self) -> Profile:
-        """The measured profile with the corrections learned so far."""
+        """The profile with the corrections learned so far."""
         return msgspec.structs.replace(
             self._profile, prefill_correction=self._prefill_correction, decode_correction=self._decode_correction
         )

@@ -62,6 +62,8 @@ class Measuring:
 
     def hand_on(self, event: ProfileMeasured, *, news: bool) -> list[HostAction]:
         """Tell the other nodes of that hardware which have the shape what was measured: they need not do it too."""
+        if not event.profile.measured:  # what a node learned of an estimate, which it measures still
+            return []
         by = self._fleet.instances.get(event.instance_id)
         if by is not None and not event.profile.coarse:
             by.measuring = ""

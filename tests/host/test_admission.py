@@ -240,7 +240,9 @@ def test_an_estimate_is_corrected_and_never_replaces_a_measurement():
         return fleet.profile_of(fleet.instances[load.instance_id])
 
     corrected = msgspec.structs.replace(load.profile, decode_correction=0.7)
+    box(reports.ProfileProgressed(node_id="cpu0", instance_id=load.instance_id, done=1, total=9))
     assert reported(corrected) == corrected
+    assert fleet.instances[load.instance_id].measuring == "1/9"
     measured = profile(big.shape)
     assert reported(measured) == measured
     assert reported(corrected) == measured
