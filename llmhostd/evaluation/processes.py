@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import InvalidStateError, ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing.synchronize import Barrier
 
 _CTRL_C = {signal.SIGINT}
 
@@ -17,7 +18,8 @@ def simulating(processes: int | None) -> Iterator[ProcessPoolExecutor]:
     count = processes or len(os.sched_getaffinity(0))
     # Spawned: what the parent has open and running is none of the children's business.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, mp_context=context, initializer=_end_at_ctrl_c) as pool:
+    begun = context.Barrier(count)
+    with ProcessPoolExecutor(count, mp_context=context, initializer=_end_at_ctrl_c, initargs=(begun,)) as pool:
         _begin(pool, count)
         try:
             yield pool
@@ -35,7 +37,10 @@ def _but_cancelled(failed: threading.ExceptHookArgs) -> None:
 
 
 def _begin(pool: ProcessPoolExecutor, count: int) -> None:
-    """Start all processes, with Ctrl-C held back until they can end at it without a word."""
+    """Start all processes, with Ctrl-C held back until they can end at it without a word.
+
+    A pool starts another one only while none is idle: none of them is before all have begun.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _CTRL_C)
     try:
         for _ in range(count):
@@ -44,7 +49,8 @@ def _begin(pool: ProcessPoolExecutor, count: int) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end_at_ctrl_c() -> None:
+def _end_at_ctrl_c(begun: Barrier) -> None:
     """End the process, and not only what it computes just now, after which it would take the next."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _CTRL_C)
+    begun.wait()
