@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from llmhostd.devices.probe import ROOT, CpuFacts, memory_available_bytes, memory_total_bytes
+from llmhostd.domain.errors import LlmhostdError
 from llmhostd.domain.words import Word
 from llmhostd.state.database import DATABASE_FILE, spell_error
 
@@ -49,6 +50,12 @@ def slow(subject: str, sentence: str) -> Finding:
 def broken(subject: str, sentence: str) -> Finding:
     """Somebody must act."""
     return Finding(mark=Mark.BROKEN, subject=subject, sentence=sentence)
+
+
+def ended(error: LlmhostdError) -> str:
+    """What an error says, as a sentence; some ask whether another name was meant."""
+    said = str(error)
+    return said if said.endswith("?") else f"{said}."
 
 
 def check_cpu(facts: CpuFacts) -> Iterator[Finding]:

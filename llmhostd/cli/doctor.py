@@ -21,27 +21,25 @@ from llmhostd.cli.checks import (
     check_open_files,
     check_port,
     check_state,
+    ended,
     good,
     served_paths,
     slow,
 )
 from llmhostd.cli.copies import leftovers
-from llmhostd.cli.daemon_client import config_of, daemon_if_running, state_dir_of
+from llmhostd.cli.daemon_checks import check_daemon
+from llmhostd.cli.daemon_client import config_of, state_dir_of
 from llmhostd.cli.engine_checks import check_engines
 from llmhostd.cli.node_checks import check_nodes
-from llmhostd.cli.ps import start_line
 from llmhostd.cli.registry import model_files
 from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import console
 from llmhostd.config import find_config
 from llmhostd.daemon.node_defaults import look_at
 from llmhostd.daemon.nodes import NodeLayout, node_layout
-from llmhostd.daemon.returning import end_of
 from llmhostd.devices.acceleration import Acceleration
 from llmhostd.devices.probe import CpuFacts
 from llmhostd.domain.errors import LlmhostdError
-from llmhostd.domain.model import ModelState
-from llmhostd.domain.snapshot import HostSnapshot, ModelSnapshot, NodeSnapshot
 from llmhostd.domain.words import Word
 from llmhostd.loader.adapter import WEIGHTS_FILE, is_adapter
 from llmhostd.loader.header import read_header
@@ -50,10 +48,7 @@ from llmhostd.loader.page_cache import weight_files
 from llmhostd.loader.plain_file import readable
 from llmhostd.loader.safetensors import describe
 from llmhostd.loader.store_index import arrives
-from llmhostd.state.last_run import last_run
 
-FAIR_ERROR = 0.25
-"""Estimates of start times that are off by more than this, at the median, say that something disturbs loads."""
 MARKS = {Mark.GOOD: "[green]✓[/]", Mark.SLOW: "[yellow]![/]", Mark.BROKEN: "[bold red]✗[/]"}
 
 
@@ -93,7 +88,7 @@ def examine(place: Place) -> Diagnosis:
     try:
         config = config_of(place)
     except LlmhostdError as error:
-        findings.append(broken("settings", _sentence(error)))
+        findings.append(broken("settings", ended(error)))
         return Diagnosis(findings=tuple(findings), acceleration=machine.acceleration, layout=None)
     file = find_config(place.config)
     findings.append(good("settings", f"{file} is in force." if file else "no file: every setting has its default."))
@@ -101,19 +96,13 @@ def examine(place: Place) -> Diagnosis:
     try:
         layout = node_layout(config.nodes, config.devices, config.machine_memory, machine)
     except LlmhostdError as error:
-        findings.append(broken("nodes", _sentence(error)))
+        findings.append(broken("nodes", ended(error)))
     else:
         findings += [*check_nodes(layout, machine.acceleration), *check_engines(layout.nodes)]
     findings += [*check_state(state_dir_of(place)), *check_files(place), *check_copies(place)]
-    said, ours = examine_daemon(place)
+    said, ours = check_daemon(place)
     findings += [*said, *check_port(config.http.host, config.http.port, ours)]
     return Diagnosis(findings=tuple(findings), acceleration=machine.acceleration, layout=layout)
-
-
-def _sentence(error: LlmhostdError) -> str:
-    """What an error says, ended; some ask whether another name was meant."""
-    said = str(error)
-    return said if said.endswith("?") else f"{said}."
 
 
 def check_files(place: Place) -> Iterator[Finding]:
@@ -132,7 +121,7 @@ def check_files(place: Place) -> Iterator[Finding]:
                 for why_not in {why_not_leased(file, owner_id): None for file in files if not arrives(path)}:
                     unleased.setdefault(why_not, []).append(path)
         except LlmhostdError as error:
-            yield broken("files", _sentence(error))
+            yield broken("files", ended(error))
     yield from (_unleased(why_not, found) for why_not, found in unleased.items() if why_not)
 
 
@@ -164,52 +153,3 @@ def check_machine(facts: CpuFacts) -> Iterator[Finding]:
     yield from check_neighbours(facts)
     yield from check_memory()
     yield from check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-
-
-def examine_daemon(place: Place) -> tuple[list[Finding], bool]:
-    """What the running daemon says of itself, and whether there is one."""
-    try:
-        with daemon_if_running(place) as daemon:
-            if daemon is None:
-                none = good("daemon", "none is running: `llmhostd serve` starts one.")
-                return [none, *_last_run(end_of(last_run(state_dir_of(place))))], False
-            models = daemon.get("/api/v1/models", tuple[ModelSnapshot, ...])
-            nodes = daemon.get("/api/v1/nodes", tuple[NodeSnapshot, ...])
-            host = daemon.get("/api/v1/host", HostSnapshot)
-    except LlmhostdError as error:
-        return [broken("daemon", _sentence(error))], True
-    findings = [
-        good("daemon", f"runs on {daemon.where} with {len(models)} model(s)."),
-        *_last_run(host.last_run, host.returned),
-    ]
-    findings += [broken("disk", f"{one}.") for one in host.not_stored]
-    findings += [_foretold(one) for one in nodes if one.start_error is not None]
-    findings += [
-        broken("model", f"{one.name} is quarantined: {one.because}. `llmhostd models release {one.name}` tries again.")
-        for one in models
-        if one.state is ModelState.QUARANTINED
-    ]
-    findings += [
-        broken("model", f"{one.name}: {one.because}.")
-        for one in models
-        if one.because and one.state is not ModelState.QUARANTINED
-    ]
-    findings += [
-        slow("node", f"{one.id} is drained: nothing new goes there. `llmhostd drain {one.id} --end` uses it again.")
-        for one in nodes
-        if one.draining
-    ]
-    return findings, True
-
-
-def _foretold(one: NodeSnapshot) -> Finding:
-    """Whether estimates of start times can be believed: admission, placement and Retry-After go by them."""
-    return (good if (one.start_error or 0.0) <= FAIR_ERROR else slow)("starts", f"{start_line(one)}.")
-
-
-def _last_run(ended: str, goes_on: str = "") -> Iterator[Finding]:
-    """How the run before ended, and what of it goes on."""
-    if ended:
-        yield slow("last run", f"{ended}.")
-    if goes_on:
-        yield good("last run", f"{goes_on}.")

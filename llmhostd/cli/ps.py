@@ -13,7 +13,7 @@ from llmhostd.cli.root import Place, example
 from llmhostd.cli.terminal import PlainTable, bar, console
 from llmhostd.domain.model import ModelState
 from llmhostd.domain.request import Tier
-from llmhostd.domain.snapshot import InstanceSnapshot, ModelSnapshot, NodeSnapshot, RequestSnapshot
+from llmhostd.domain.snapshot import HostSnapshot, InstanceSnapshot, ModelSnapshot, NodeSnapshot, RequestSnapshot
 
 STATE_STYLES = {ModelState.RESIDENT: "green", ModelState.WARM: "yellow", ModelState.QUARANTINED: "red"}
 
@@ -31,11 +31,14 @@ def ps(place: Place, as_json: bool) -> None:
         instances = daemon.get("/api/v1/instances", tuple[InstanceSnapshot, ...])
         requests = daemon.get("/api/v1/requests", tuple[RequestSnapshot, ...])
         models = daemon.get("/api/v1/models", tuple[ModelSnapshot, ...])
+        draining = daemon.get("/api/v1/host", HostSnapshot).draining
     if as_json:
         whole = {"nodes": nodes, "instances": instances, "requests": requests}
         click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=2))
         return
     out = console()
+    if draining:
+        out.print("[yellow]the daemon stops soon: running requests end, new ones are refused[/]")
     out.print(node_table(nodes))
     for node in nodes:
         if node.profiling:

@@ -8,7 +8,11 @@ from typed_commands import llmhostd
 
 from llmhostd.cli import checks
 from llmhostd.cli.checks import Finding, Mark
+from llmhostd.cli.daemon_checks import check_served_nodes
 from llmhostd.devices.probe import CacheFacts, CpuFacts
+from llmhostd.domain.hardware import NodeKind
+from llmhostd.domain.ids import NodeId
+from llmhostd.domain.snapshot import NodeSnapshot
 from llmhostd.state.database import open_database
 
 
@@ -116,6 +120,28 @@ def test_a_port_that_is_taken_is_broken_unless_it_is_ours() -> None:
         assert f"127.0.0.1:{port} cannot be had (Address already in use)" in found.sentence
         assert list(checks.check_port("127.0.0.1", port, ours=True)) == []
     assert marks(checks.check_port("127.0.0.1", port, ours=False)) == [(Mark.GOOD, "port")]
+
+
+@pytest.mark.parametrize(
+    ("up", "restarts", "draining", "found"),
+    [
+        (True, 3, False, []),
+        (False, 0, False, [(Mark.SLOW, "cpu0 is not up yet")]),
+        (False, 1, False, [(Mark.BROKEN, "cpu0 is down: its worker ended once.")]),
+        (False, 2, True, [(Mark.BROKEN, "cpu0 is down: its worker ended 2 times."), (Mark.SLOW, "cpu0 is drained")]),
+    ],
+)
+def test_a_node_that_is_not_there_is_said(
+    up: bool, restarts: int, draining: bool, found: list[tuple[Mark, str]]
+) -> None:
+    node = NodeSnapshot(
+        id=NodeId("cpu0"), kind=NodeKind.CPU, engine="openvino", hardware="", cores=(0,), up=up, memory_bytes=1,
+        weights_bytes=0, kv_bytes=0, kv_used_bytes=0, free_bytes=1, busy=0.0, iterations_per_s=0.0, tokens_per_s=0.0,
+        restarts=restarts, draining=draining,
+    )  # fmt: skip
+    said = list(check_served_nodes([node]))
+    assert [one.mark for one in said] == [mark for mark, _ in found]
+    assert all(one.sentence.startswith(words) for one, (_, words) in zip(said, found, strict=True))
 
 
 def test_doctor_looks_at_everything_and_exits_with_1_when_something_is_broken(tmp_path: Path) -> None:

@@ -114,6 +114,27 @@ def test_all_of_them_at_once_say_what_merged_weights_say(
     assert len(instances(daemon)) == 1
 
 
+def test_files_that_are_cut_short_disturb_no_stream(
+    daemon: DaemonProcess, expected: dict[tuple[str, int], str], files: dict[str, Path]
+) -> None:
+    weights = [files[name] / "adapter_model.safetensors" for name in CONFIGS]
+    contents, workers = [one.read_bytes() for one in weights], daemon.worker_pids()
+    with ThreadPoolExecutor(8) as pool:
+        # Three take turns in two slots, so each is read again and again.
+        running = [pool.submit(ask, daemon, name, number) for name in NAMES for number in (0, 1)]
+        while sum(row["tokens_out"] > 40 for row in daemon.http.get("/api/v1/requests").json()) < len(running):
+            time.sleep(0.002)
+        for one in weights:
+            os.truncate(one, 100)
+        assert [one.result() for one in running] == list(expected.values())
+    answer = daemon.http.post("/v1/completions", json={"model": "poet", "prompt": "a", "max_tokens": 1})
+    assert "adapter_model.safetensors: is truncated" in answer.text
+    for one, content in zip(weights, contents, strict=True):
+        one.write_bytes(content)
+    assert ask(daemon, "poet", 0) == expected["poet", 0]
+    assert daemon.worker_pids() == workers
+
+
 def test_they_are_listed_and_counted_under_their_own_names(daemon: DaemonProcess) -> None:
     ask(daemon, "clerk", 0)
     rows = {row["name"]: row for row in daemon.http.get("/api/v1/models").json()}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from daemon_process import COMMAND, EXACT, PATIENT, DaemonProcess
+from typed_commands import llmhostd
 
 LONG = {
     "model": "tiny-llama", "messages": [{"role": "user", "content": "go on"}], "max_tokens": 450, "ignore_eos": True,
@@ -97,7 +98,9 @@ def test_told_to_stop_it_lets_running_answers_finish_and_refuses_new_ones(
             while daemon.http.get("/readyz").text != "draining\n":
                 time.sleep(0.01)
             late = daemon.http.post("/v1/chat/completions", json=LONG)
+            seen = llmhostd("--url", daemon.url, "ps").stdout
             os.kill(worker, signal.SIGCONT)
+        assert seen.startswith("the daemon stops soon: running requests end, new ones are refused\n")
         assert late.status_code == 503
         assert late.json()["error"]["message"] == "the daemon is draining: it stops soon"
         assert int(late.headers["retry-after"]) >= 1

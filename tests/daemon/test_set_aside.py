@@ -165,6 +165,8 @@ def test_what_an_operator_says_of_drains_before_it_serves_counts_at_once(
     held.start()
     with again as daemon:
         assert up(daemon.http) == ["gpu1"]
+        found = llmhostd("--config", state / "llmhostd.toml", "--state-dir", state, "doctor").stdout
+        assert "gpu0 is not up yet: its worker starts." in " ".join(found.split())
         serves.set()
         held.join()
 
