@@ -237,11 +237,11 @@ async def _until(running: Running, *events: asyncio.Event) -> None:
 
 
 async def _feed_watchdog(notifier: Notifier) -> None:
-    if not notifier.watchdog_s:
+    if not notifier.period_s:
         await asyncio.Event().wait()
     while True:
         notifier.alive()
-        await asyncio.sleep(notifier.watchdog_s / 2)
+        await asyncio.sleep(notifier.period_s)
 
 
 def _signals() -> tuple[asyncio.Event, asyncio.Event]:
