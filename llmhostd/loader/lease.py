@@ -30,8 +30,11 @@ log = logging.getLogger(__name__)
 
 _F_SETOWN_EX, _F_OWNER_TID = 15, 0
 """Linux: which thread is sent SIGIO. Python does not name them."""
+_WRITTEN = "somebody has it open for writing"
+_RETRY_S = 0.5
+"""So often what could not be leased because of that is tried again."""
 _NOT_LEASED = {
-    errno.EAGAIN: "somebody has it open for writing",
+    errno.EAGAIN: _WRITTEN,
     errno.EACCES: "it belongs to another user (CAP_LEASE would allow it)",
     errno.EINVAL: "its file system has no leases",
 }
@@ -51,9 +54,9 @@ class LeasedFile:
         return self._bytes()
 
     def lease(self, thread_id: int) -> str:
-        """Lease it; that thread is told of writers. Returns why it cannot be leased."""
+        """Lease it; that thread is told of writers. Returns why it cannot be leased; if `_WRITTEN`, not yet."""
         why_not = _lease(self._descriptor, thread_id)
-        if why_not:
+        if why_not and why_not != _WRITTEN:
             self.close()
         return why_not
 
@@ -110,16 +113,22 @@ class _Watch:
     def __init__(self) -> None:
         self._leased: dict[int, LeasedFile] = {}
         """By address."""
+        self._later: dict[int, LeasedFile] = {}
+        """Those that somebody has open for writing."""
         self.listeners: list[Callable[[], None]] = []
         self._adding = threading.Lock()
         self._said: set[str] = set()
         self.thread_id = 0
         ready = threading.Event()
-        threading.Thread(target=self._work, args=(ready,), name="leases", daemon=True).start()
+        self._thread = threading.Thread(target=self._work, args=(ready,), name="leases", daemon=True)
+        self._thread.start()
         ready.wait()
 
-    def map(self, file: Path, descriptor: int) -> tuple[memoryview, LeasedFile]:
-        """Map and lease a file, whose descriptor is ours from now on. Raises OSError."""
+    def map(self, file: Path, descriptor: int, *, ours: bool) -> tuple[memoryview, LeasedFile]:
+        """Map and lease a file, whose descriptor is ours from now on. Raises OSError.
+
+        `ours`: if somebody writes to it, that is right.
+        """
         try:
             memory = FileMemory(descriptor)
         except OSError:
@@ -129,19 +138,30 @@ class _Watch:
         mapped = LeasedFile(file, descriptor, memory, bytes_)
         weakref.finalize(bytes_, self._forget, mapped).atexit = False
         with self._adding:  # or the signal might come before it is known what it is about
-            why_not = mapped.lease(self.thread_id)
-            if not why_not:
-                self._leased[memory.address] = mapped
-        if why_not and why_not not in self._said:  # there may be dozens of such files
+            why_not = self._lease(mapped)
+        if why_not == _WRITTEN:
+            signal.pthread_kill(self._thread.ident or 0, signal.SIGIO)
+        if why_not and why_not not in self._said and not (ours and why_not == _WRITTEN):  # there may be dozens
             self._said.add(why_not)
             log.warning(
-                "%s: cannot be leased: %s. Whoever cuts such a file short while it is used ends this process: replace it"
-                " by name instead (said once)", file, why_not,
+                "%s: cannot be leased: %s. Whoever cuts such a file short while it is used ends this process: replace"
+                " it by name instead (said once)", file, why_not,
             )  # fmt: skip
         return memoryview(bytes_).cast("B").toreadonly(), mapped
 
+    def _lease(self, mapped: LeasedFile) -> str:
+        """Lease it now, or as soon as nobody has it open for writing; returns why it cannot be now."""
+        why_not, address = mapped.lease(self.thread_id), mapped.memory.address
+        self._later.pop(address, None)
+        if not why_not:
+            self._leased[address] = mapped
+        elif why_not == _WRITTEN:
+            self._later[address] = mapped
+        return why_not
+
     def _forget(self, mapped: LeasedFile) -> None:
         self._leased.pop(mapped.memory.address, None)
+        self._later.pop(mapped.memory.address, None)
         mapped.memory.unmap()
         mapped.close()
 
@@ -150,8 +170,12 @@ class _Watch:
         self.thread_id = threading.get_native_id()
         ready.set()
         while True:
-            signal.sigwait({signal.SIGIO})
+            if self._later:
+                signal.sigtimedwait({signal.SIGIO}, _RETRY_S)
+            else:
+                signal.sigwait({signal.SIGIO})
             self._look()
+            self._try_again()
 
     def _look(self) -> None:
         with self._adding:
@@ -163,15 +187,25 @@ class _Watch:
                 for listener in self.listeners:
                     listener()
 
+    def _try_again(self) -> None:
+        with self._adding:
+            for mapped in list(self._later.values()):
+                held = mapped.held()
+                if held is not None:
+                    self._lease(mapped)
+
 
 _starting = threading.Lock()
 _watch = cache(_Watch)
 
 
-def map_leased(file: Path) -> tuple[memoryview, LeasedFile]:
-    """Map a file read-only, leased if that can be; else the log says why. Raises CheckpointError naming it."""
+def map_leased(file: Path, *, ours: bool = False) -> tuple[memoryview, LeasedFile]:
+    """Map a file read-only, leased if that can be; else the log says why. Raises CheckpointError naming it.
+
+    `ours`: somebody of us is still writing it; it is leased, as any that is open for writing, when that is over.
+    """
     with opened(file) as stream:
-        return _started().map(file, os.dup(stream.fileno()))
+        return _started().map(file, os.dup(stream.fileno()), ours=ours)
 
 
 def why_not_leased(file: Path, user_id: int) -> str:

@@ -7,7 +7,6 @@ for one), from the page cache as long, and a third slows it (in turns with `dd`;
 others compute, it pauses after every chunk.
 """
 
-import mmap
 import resource
 import threading
 import time
@@ -46,9 +45,7 @@ class Arriving(Protocol):
 class MappedReader:
     """Reads one mapped data file from front to back, once."""
 
-    def __init__(
-        self, file: Path, view: mmap.mmap | memoryview, index: StoreIndex, arriving: Arriving | None = None
-    ) -> None:
+    def __init__(self, file: Path, view: memoryview, index: StoreIndex, arriving: Arriving | None = None) -> None:
         self._file = file
         self._arriving = arriving
         self._view = view

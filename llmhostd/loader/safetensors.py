@@ -77,8 +77,7 @@ class Description:
 class Checkpoint:
     """A mapped checkpoint. Arrays are read-only views; whoever uses them keeps this object alive.
 
-    They stay what they are whatever becomes of the files (`loader.lease`), where the log says nothing else; weights
-    that are still arriving are in a file of our own.
+    They stay what they are whatever becomes of the files (`loader.lease`), where the log says nothing else.
     """
 
     def __init__(self, description: Description, arriving: Arriving | None = None) -> None:
@@ -91,7 +90,7 @@ class Checkpoint:
         self.weights = description.weights
         self._leased: list[LeasedFile] = []
         files = sorted({one.file for one in description.tensors.values()})
-        self._maps = {file: self._mapped(file) if arriving is None else _map_arriving(file) for file in files}
+        self._maps = {file: self._mapped(file) for file in files}
         self.reader = self._checked_reader()
         """Reads a store in order, and counts; None: plain files, read when they are touched."""
 
@@ -135,12 +134,9 @@ class Checkpoint:
         """Unmap the pages from this process; they stay in the page cache, and views stay valid."""
         for file in self._leased:
             file.memory.drop_pages()
-        for view in self._maps.values():
-            if isinstance(view, mmap.mmap):
-                view.madvise(mmap.MADV_DONTNEED)
 
     def _mapped(self, file: Path) -> memoryview:
-        view, leased = map_leased(file)
+        view, leased = map_leased(file) if self._arriving is None else _map_arriving(file)
         if len(view) < max(one.end for one in self.description.tensors.values() if one.file == file):
             raise CheckpointError(f"{file}: was cut short while it was opened")
         self._leased.append(leased)
@@ -290,10 +286,10 @@ def map_file(file: Path) -> mmap.mmap:
         return mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
 
 
-def _map_arriving(file: Path) -> mmap.mmap:
+def _map_arriving(file: Path) -> tuple[memoryview, LeasedFile]:
     """Map a data file under the name that it has now: it gets its own while we look, at the latest."""
     for name in (file, file.with_name(ARRIVING_FILE)):
         if name.exists():
             with contextlib.suppress(CheckpointError):
-                return map_file(name)
-    return map_file(file)
+                return map_leased(name, ours=True)
+    return map_leased(file, ours=True)
