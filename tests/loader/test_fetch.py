@@ -58,6 +58,18 @@ def test_tensors_can_be_used_while_later_ones_are_on_the_wire(root: Path, tmp_pa
         assert first == whole.array(names[0]).tobytes()
     until(lambda: fetch.over)
     same(store, root)
+    # Nobody of us writes any more: from now on it is held against others.
+    until(lambda: not may_write(store / DATA_FILE))
+    os.truncate(store / DATA_FILE, 100)
+    assert all(opened.array(name).tobytes() == whole.array(name).tobytes() for name in names)
+
+
+def may_write(file: Path) -> bool:
+    try:
+        os.close(os.open(file, os.O_WRONLY | os.O_NONBLOCK))
+    except BlockingIOError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(
