@@ -172,7 +172,8 @@ def test_what_an_operator_says_of_drains_before_it_serves_counts_at_once(
 
 
 def test_whoever_asks_before_a_worker_was_ever_up_waits_for_it(tmp_path: Path, tiny_models_dir: Path) -> None:
-    starting = DaemonProcess(tmp_path / "state", [tiny_models_dir / "tiny-llama"])
+    patient = f"{EXACT}{PATIENT}[hope]\nmost_restart_s = 600.0\n"  # however long the daemon itself takes to begin
+    starting = DaemonProcess(tmp_path / "state", [tiny_models_dir / "tiny-llama"], settings=patient)
     answers: list[int] = []
 
     def ask(http: httpx.Client) -> None:
