@@ -78,7 +78,11 @@ def example(*lines: str) -> str:
     '  eval "$(_LLMHOSTD_COMPLETE=bash_source llmhostd)"',
 )
 @click.version_option(__version__, package_name="llmhostd", message="%(prog)s %(version)s")
-@click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="Settings (TOML).")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Settings (TOML), instead of /etc/llmhostd/llmhostd.toml or ~/.config/llmhostd/llmhostd.toml.",
+)
 @click.option(
     "--state-dir", type=click.Path(file_okay=False, path_type=Path), help="Where models, profiles and the socket live."
 )

@@ -10,6 +10,7 @@ from typed_commands import COMMAND, llmhostd
 
 from llmhostd import __version__
 from llmhostd.cli.root import COMMANDS, root
+from llmhostd.config import CONFIG_FILES
 
 
 def every_command(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -65,3 +66,9 @@ def test_completion_knows_the_commands() -> None:
     asked = {"_LLMHOSTD_COMPLETE": "bash_complete", "COMP_WORDS": "llmhostd mod", "COMP_CWORD": "1"}
     done = subprocess.run(COMMAND, capture_output=True, text=True, check=False, env=asked)
     assert done.stdout.splitlines() == ["plain,models"]
+
+
+def test_where_settings_are_looked_for_is_said() -> None:
+    option = next(one for one in root.params if isinstance(one, click.Option) and one.name == "config")
+    assert option.help
+    assert option.help.index(str(CONFIG_FILES[0])) < option.help.index(str(CONFIG_FILES[1]))
