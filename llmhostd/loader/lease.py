@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 _F_SETOWN_EX, _F_OWNER_TID = 15, 0
 """Linux: which thread is sent SIGIO. Python does not name them."""
 _WRITTEN = "somebody has it open for writing"
+_PATIENCE_S = 0.2
+"""So long is it waited for whoever writes to a file that is to be loaded: he may be about to end."""
 _RETRY_S = 0.5
 """So often what could not be leased because of that is tried again."""
 _NOT_LEASED = {
@@ -55,10 +57,7 @@ class LeasedFile:
 
     def lease(self, thread_id: int) -> str:
         """Lease it; that thread is told of writers. Returns why it cannot be leased; if `_WRITTEN`, not yet."""
-        why_not = _lease(self._descriptor, thread_id)
-        if why_not and why_not != _WRITTEN:
-            self.close()
-        return why_not
+        return _lease(self._descriptor, thread_id)
 
     @property
     def broken(self) -> bool:
@@ -129,16 +128,16 @@ class _Watch:
 
         `ours`: if somebody writes to it, that is right.
         """
-        try:
-            memory = FileMemory(descriptor)
-        except OSError:
-            os.close(descriptor)
-            raise
-        bytes_ = (ctypes.c_ubyte * memory.size).from_address(memory.address)
-        mapped = LeasedFile(file, descriptor, memory, bytes_)
-        weakref.finalize(bytes_, self._forget, mapped).atexit = False
-        with self._adding:  # or the signal might come before it is known what it is about
-            why_not = self._lease(mapped)
+        until_s = time.monotonic() + (0.0 if ours else _PATIENCE_S)
+        while True:
+            # Leased before it is looked at: so it stays as long as it is found. Under a lock: or the signal might come
+            # before it is known what it is about.
+            with self._adding:
+                why_not = _lease(descriptor, self.thread_id)
+                if why_not != _WRITTEN or time.monotonic() >= until_s:
+                    mapped, bytes_ = self._mapped(file, descriptor, why_not)
+                    break
+            time.sleep(_PATIENCE_S / 20)
         if why_not == _WRITTEN:
             signal.pthread_kill(self._thread.ident or 0, signal.SIGIO)
         if why_not and why_not not in self._said and not (ours and why_not == _WRITTEN):  # there may be dozens
@@ -149,15 +148,29 @@ class _Watch:
             )  # fmt: skip
         return memoryview(bytes_).cast("B").toreadonly(), mapped
 
-    def _lease(self, mapped: LeasedFile) -> str:
-        """Lease it now, or as soon as nobody has it open for writing; returns why it cannot be now."""
-        why_not, address = mapped.lease(self.thread_id), mapped.memory.address
+    def _mapped(self, file: Path, descriptor: int, why_not: str) -> tuple[LeasedFile, ctypes.Array[ctypes.c_ubyte]]:
+        """Map a file that is leased, unless `why_not` says otherwise. Raises OSError."""
+        try:
+            memory = FileMemory(descriptor)
+        except OSError:
+            os.close(descriptor)
+            raise
+        bytes_ = (ctypes.c_ubyte * memory.size).from_address(memory.address)
+        mapped = LeasedFile(file, descriptor, memory, bytes_)
+        weakref.finalize(bytes_, self._forget, mapped).atexit = False
+        self._sort(mapped, why_not)
+        return mapped, bytes_
+
+    def _sort(self, mapped: LeasedFile, why_not: str) -> None:
+        """Watch over what is leased, and keep in mind what may be later."""
+        address = mapped.memory.address
         self._later.pop(address, None)
         if not why_not:
             self._leased[address] = mapped
         elif why_not == _WRITTEN:
             self._later[address] = mapped
-        return why_not
+        else:
+            mapped.close()
 
     def _forget(self, mapped: LeasedFile) -> None:
         self._leased.pop(mapped.memory.address, None)
@@ -192,7 +205,7 @@ class _Watch:
             for mapped in list(self._later.values()):
                 held = mapped.held()
                 if held is not None:
-                    self._lease(mapped)
+                    self._sort(mapped, mapped.lease(self.thread_id))
 
 
 _starting = threading.Lock()
