@@ -91,7 +91,7 @@ class Submission:
         encoded = await self._encode(ask)
         again = ask.sampling.logprobs is not None
         begun = [ChoiceProgress(seed=one.seed) for one in call.choices] if again else call.choices
-        answer, requests = self._begin(encoded, arrived_s, begun)
+        answer, requests = self._begin(encoded, arrived_s, begun, accepted_before=True)
         self._shelf.watch(call.id, answer, requests)
         return answer
 
@@ -116,13 +116,15 @@ class Submission:
         arrived_s: float,
         begun: Sequence[ChoiceProgress],
         closed: Callable[[], None] | None = None,
+        *,
+        accepted_before: bool = False,
     ) -> tuple[Answer, list[LiveRequest]]:
         """Submit every choice that has not finished. Raises what the mind says if it refuses one."""
         ids = [RequestId(f"req-{next(self._numbers)}") for _ in begun]
         answer = Answer(encoded.choices, lambda: self._cancel(ids), closed)
         answer.prompt_tokens = sum(map(len, encoded.prompts))
         requests = [
-            _request(encoded, arrived_s, request_id, choice, progress, answer)
+            _request(encoded, arrived_s, request_id, choice, progress, answer, accepted_before=accepted_before)
             for choice, (request_id, progress) in enumerate(zip(ids, begun, strict=True))
         ]
         for request in requests:
@@ -140,13 +142,21 @@ class Submission:
 
 
 def _request(
-    encoded: _Encoded, arrived_s: float, request_id: RequestId, choice: int, progress: ChoiceProgress, answer: Answer
+    encoded: _Encoded,
+    arrived_s: float,
+    request_id: RequestId,
+    choice: int,
+    progress: ChoiceProgress,
+    answer: Answer,
+    *,
+    accepted_before: bool,
 ) -> LiveRequest:
     ask, number = encoded.ask, choice // encoded.ask.n
     prompt, most = encoded.prompts[number], encoded.lengths[number]
     shape = RequestShape(
         id=request_id, model=ask.model, prompt_tokens=len(prompt), max_tokens=most, tier=ask.tier,
         slo=encoded.spec.slo, arrived_s=arrived_s, tokens_out=len(progress.tokens),
+        accepted_before=accepted_before,
     )  # fmt: skip
     sampling = msgspec.structs.replace(
         ask.sampling,

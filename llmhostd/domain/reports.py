@@ -91,6 +91,8 @@ class LoadFailed(Message):
     instance_id: InstanceId
     error: str
     """For a person: names the file, the tensor and what to do."""
+    lacks_memory: bool = False
+    """Nothing is wrong with the model: there was no memory for it."""
 
 
 class WeightsFetched(Message):

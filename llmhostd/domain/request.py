@@ -46,6 +46,8 @@ class RequestShape(Word):
     """When its last token came, if it moved here after that: the longest gap within a stream is counted from then."""
     adapter: str = ""
     """Identity of the adapter that it is computed with; empty: the base as it is."""
+    accepted_before: bool = False
+    """An earlier run of the daemon accepted it, when there may have been more memory: it waits until there is again."""
     given_tokens: int = 0
     """Context tokens whose keys and values come along from where they were computed (SLINFER §IX-G). Only simulated
     requests bring any."""

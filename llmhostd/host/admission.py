@@ -60,7 +60,8 @@ class Admission:
             shape = msgspec.structs.replace(shape, adapter=model.spec.adapter.identity)
         request = LiveRequest(RequestLoad(shape, shape.given_tokens, shape.tokens_out, deadlines=self._deadlines))
         if self._routing.never_fits(model, request.load, now):
-            return [too_large(shape)]
+            for_good = self._routing.never_fits(model, request.load, now, at_most=True)
+            return [too_large(shape, self._policy, for_good=for_good)]
         if not request.load.latency_sensitive:
             self._fleet.requests[shape.id] = request
             self._fleet.waiting.add(request)

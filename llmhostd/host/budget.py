@@ -157,15 +157,17 @@ class Budget:
         policy = self._policy
         return instance.kv_bytes * policy.kv_copy_s_per_byte + demand_bytes * policy.kv_allocate_s_per_byte
 
-    def never_fits(self, instance: Instance, newcomer: RequestLoad) -> bool:
-        """Whether its node would be too small even if it were empty.
+    def never_fits(self, instance: Instance, newcomer: RequestLoad, *, at_most: bool = False) -> bool:
+        """Whether its node would be too small even if it were empty; `at_most`: and had as much as it ever had.
 
-        What nobody waits for can wait until the node has again what it began with.
+        What nobody waits for can wait until the node has that again.
         """
         alone_bytes = self.resident_bytes(instance) + self._kv_bytes(instance, (newcomer,))
         node = self._fleet.node_of(instance)
-        best_bytes = node.spec.memory_bytes if newcomer.shape.tier is Tier.BEST_EFFORT else 0
-        return alone_bytes > max(node.promised.capacity_bytes, best_bytes)
+        if newcomer.shape.accepted_before:
+            return False
+        patient = at_most or newcomer.shape.tier is Tier.BEST_EFFORT
+        return alone_bytes > (node.most_bytes if patient else node.promised.capacity_bytes)
 
     def outgrown(self, instance: Instance) -> bool:
         """Whether its answers are longer than expected, so that what it was promised is too little."""

@@ -61,7 +61,7 @@ class HostMind:
         self.moves = Moves(self.fleet, self.routing, self.placement, self.migrating)
         self.drain = Drain(self.fleet, self.routing, self.placement, self.residency, self.migrating)
         self.best_effort = BestEffort(self.fleet, self.routing, self.placement, p.best_effort)
-        self.recovery = Recovery(self.fleet, self.routing, self.placement, p.recovery)
+        self.recovery = Recovery(self.fleet, self.routing, self.placement, p.recovery, p.refusal)
         self.relief = Relief(self.fleet, self.budget, self.placement, self.residency, self.migrating)
         hopes = Hopes(self.fleet, self.budget, self.residency, Forecast(self.fleet, self.budget, p.shadow), p.hope)
         precedence = Precedence(self.fleet, p.precedence)

@@ -40,6 +40,8 @@ class NodeRecord:
     held: Ledger
     """Pessimistic: what instances may take up at this moment. Executes."""
     load: NodeLoad = field(default_factory=NodeLoad)
+    most_bytes: int = 0
+    """The most that it ever had for instances."""
     up: bool = False
     down_since_s: float | None = None
     """When its worker died, while it is down; None: it is up, or never was."""
@@ -101,7 +103,10 @@ class Fleet:
 
     def __init__(self, nodes: Sequence[NodeSpec], correction: CorrectionPolicy, prior: PriorPolicy) -> None:
         self.nodes: dict[NodeId, NodeRecord] = {
-            spec.id: NodeRecord(spec, Ledger(spec.memory_bytes), Ledger(spec.memory_bytes)) for spec in nodes
+            spec.id: NodeRecord(
+                spec, Ledger(spec.memory_bytes), Ledger(spec.memory_bytes), most_bytes=spec.memory_bytes
+            )
+            for spec in nodes
         }
         self.models: dict[ModelName, ModelRecord] = {}
         self.instances: dict[InstanceId, Instance] = {}

@@ -14,7 +14,7 @@ from llmhostd.host.fleet import Fleet, ModelRecord
 from llmhostd.host.instance import Instance
 from llmhostd.host.offers import Offer
 from llmhostd.host.placement import Placement
-from llmhostd.host.refusal import refuse, too_large
+from llmhostd.host.refusal import RefusalPolicy, refuse, too_large
 from llmhostd.host.request import LiveRequest
 from llmhostd.host.routing import Routing
 from llmhostd.memory.ledger import Ledger
@@ -40,11 +40,14 @@ class RecoveryPolicy:
 class Recovery:
     """Places again what lost its place."""
 
-    def __init__(self, fleet: Fleet, routing: Routing, placement: Placement, policy: RecoveryPolicy) -> None:
+    def __init__(
+        self, fleet: Fleet, routing: Routing, placement: Placement, policy: RecoveryPolicy, refusal: RefusalPolicy
+    ) -> None:
         self._fleet = fleet
         self._routing = routing
         self._placement = placement
         self._policy = policy
+        self._refusal = refusal
 
     def node_up(self, event: NodeUp, now: float) -> list[HostAction]:
         """Use a node; whoever waits for one is placed when the step ends."""
@@ -54,6 +57,7 @@ class Recovery:
             because = "its worker says that it is new"
             actions = self.node_down(NodeDown(node_id=event.node_id, suspect=None, because=because), now)
         node.promised, node.held = Ledger(event.memory_bytes), Ledger(event.memory_bytes)
+        node.most_bytes = max(node.most_bytes, event.memory_bytes)
         node.load.busy_until_s = now
         node.up = True
         if node.down_since_s is not None:
@@ -83,14 +87,17 @@ class Recovery:
         return actions
 
     def load_failed(self, event: LoadFailed, now: float) -> list[HostAction]:
-        """Give up an instance that could not be loaded; its requests go to another one, or must be refused."""
+        """Give up an instance that could not be loaded; its requests go to another one, or must be refused.
+
+        What nobody waits for does wait if there was only no memory for it: that comes back.
+        """
         instance = self._fleet.instances.get(event.instance_id)
         if instance is None:
             return []
         model = self._fleet.models[instance.model]
         model.broken = f"loading {instance.model} failed: {event.error}"
         model.broken_until_s = now + self._policy.load_retry_s
-        return self.gone(instance, now)
+        return self.gone(instance, now, people_only=event.lacks_memory)
 
     def returned(self, event: RequestReturned, now: float) -> list[HostAction]:
         """Take a request back, for another node at once, or for the same one after a pause."""
@@ -113,13 +120,16 @@ class Recovery:
     def _left_alone(self, request: LiveRequest, event: RequestReturned, now: float) -> None:
         request.gave_back(event.node_id, now, self._policy.return_pause_s, self._policy.most_return_pause_s)
 
-    def gone(self, instance: Instance, now: float) -> list[HostAction]:
-        """Forget an instance that its node no longer has; refuse its requests if no other can ever take them."""
+    def gone(self, instance: Instance, now: float, *, people_only: bool = False) -> list[HostAction]:
+        """Forget an instance that its node no longer has; refuse its requests if no other can ever take them.
+
+        `people_only`: what nobody waits for need not be refused.
+        """
         for request in self._fleet.remove(instance):
             self._fleet.waiting.add(request)
         why = self._fleet.models[instance.model].unloadable(now)
         hopeless = why and next(self._fleet.instances_of(instance.model), None) is None
-        return self.give_up(instance.model, why) if hopeless else []
+        return self.give_up(instance.model, why, people_only=people_only) if hopeless else []
 
     def place_stranded(self, now: float) -> list[HostAction]:
         """Find places, in order of arrival: one that passes validation, or else the least bad one."""
@@ -158,15 +168,16 @@ class Recovery:
             for name, model in self._fleet.models.items()
             for request in self._fleet.waiting.of(name)
             if self._routing.never_fits(model, request.load, now)
-            for action in self._refuse(request, too_large(request.load.shape))
+            for action in self._refuse(request, self._too_large(model, request, now))
         ]
 
-    def give_up(self, model: ModelName, because: str) -> list[HostAction]:
-        """Refuse everybody who waits for a model, or an adapter of it, in a queue of the host."""
+    def give_up(self, model: ModelName, because: str, *, people_only: bool = False) -> list[HostAction]:
+        """Refuse everybody, or all people, who wait for a model, or an adapter of it, in a queue of the host."""
         return [
             action
             for name in self._fleet.family(model)
             for request in self._fleet.waiting.of(name)
+            if request.load.latency_sensitive or not people_only
             for action in self._refuse(request, refuse(request.load.shape, Refusal.MODEL_BROKEN, because, 0.0))
         ]
 
@@ -181,6 +192,10 @@ class Recovery:
         else:
             return []
         return [QuarantineModel(model=name, because=model.quarantined)]
+
+    def _too_large(self, model: ModelRecord, request: LiveRequest, now: float) -> RefuseRequest:
+        for_good = self._routing.never_fits(model, request.load, now, at_most=True)
+        return too_large(request.load.shape, self._refusal, for_good=for_good)
 
     def _refuse(self, request: LiveRequest, refusal: RefuseRequest) -> list[HostAction]:
         self._fleet.waiting.discard(request)

@@ -78,10 +78,13 @@ def _no_memory(
     )
 
 
-def too_large(request: RequestShape) -> RefuseRequest:
-    """Refuse what this box could not even serve alone."""
-    because = f"{request.model} with {request.prompt_tokens} prompt tokens never fits into the memory of this box"
-    return refuse(request, Refusal.TOO_LARGE, because, 0.0)
+def too_large(request: RequestShape, policy: RefusalPolicy, *, for_good: bool) -> RefuseRequest:
+    """Refuse what this box could not even serve alone; `for_good`: nor could it ever."""
+    what = f"{request.model} with {request.prompt_tokens} prompt tokens"
+    if for_good:
+        return refuse(request, Refusal.TOO_LARGE, f"{what} never fits into the memory of this box", 0.0)
+    because = f"{what} does not fit into the memory that is left of this box; it had enough before"
+    return refuse(request, Refusal.NO_MEMORY, because, policy.no_memory_retry_s)
 
 
 def refuse_for(

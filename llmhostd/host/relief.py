@@ -31,6 +31,7 @@ class Relief:
         """Follow what a node may hold."""
         node = self._fleet.nodes[event.node_id]
         node.promised.capacity_bytes = node.held.capacity_bytes = event.memory_bytes
+        node.most_bytes = max(node.most_bytes, event.memory_bytes)
         if not node.up:
             return []
         actions: list[HostAction] = []

@@ -128,9 +128,18 @@ class Routing:
         return large[lacking.index(min(lacking))] if large else None
 
     def never_fits(
-        self, model: ModelRecord, request: RequestLoad, now: float, nodes: Sequence[NodeRecord] | None = None
+        self,
+        model: ModelRecord,
+        request: RequestLoad,
+        now: float,
+        nodes: Sequence[NodeRecord] | None = None,
+        *,
+        at_most: bool = False,
     ) -> bool:
-        """Whether every node, up or not, or each of some nodes, is too small for a request even if it were empty."""
+        """Whether every node, up or not, or each of some nodes, is too small for a request even if it were empty.
+
+        `at_most`: and had as much memory as it ever had.
+        """
         looked_at = self._fleet.nodes.values() if nodes is None else nodes
         drafts = (self._fleet.draft(model, node, now) for node in looked_at if computes(node.spec, model.spec))
-        return all(self._budget.never_fits(draft, request) for draft in drafts)
+        return all(self._budget.never_fits(draft, request, at_most=at_most) for draft in drafts)

@@ -282,11 +282,12 @@ class Device:
         self._give_up(instance_id, "model.safetensors: tensor lm_head.weight is missing", now)
 
     def _abandon_load(self, action: does.AbandonLoad, now: float) -> None:
-        self._give_up(action.instance_id, action.because, now)
+        self._give_up(action.instance_id, action.because, now, lacks_memory=True)
 
-    def _give_up(self, instance_id: InstanceId, error: str, now: float) -> None:
+    def _give_up(self, instance_id: InstanceId, error: str, now: float, *, lacks_memory: bool = False) -> None:
         self._forget_runner(instance_id, now)
-        self._world.report(LoadFailed(node_id=self.mind.spec.id, instance_id=instance_id, error=error))
+        node_id = self.mind.spec.id
+        self._world.report(LoadFailed(node_id=node_id, instance_id=instance_id, error=error, lacks_memory=lacks_memory))
         self._tell(does.InstanceGone(instance_id=instance_id), now)
 
     def _begin_unload(self, action: does.BeginUnload, now: float) -> None:

@@ -101,7 +101,7 @@ class Instances:
 
     def abandon_load(self, hosted: Hosted, because: str) -> Sequence[NodeEvent]:
         """Say that one of which there is nothing cannot be loaded."""
-        return self._gone(hosted, 0.0, because)
+        return self._gone(hosted, 0.0, because, lacks_memory=True)
 
     def conclude(self, outcome: Outcome) -> Sequence[NodeEvent]:
         """Take a load that came further, or a removal that ended, in the background.
@@ -267,7 +267,7 @@ class Instances:
         self.report(hosted, took_s=outcome.took_s, because="destroyed to rest; it is built again when nobody waits")
         return [InstanceEmptied(instance_id=hosted.id)]
 
-    def _gone(self, hosted: Hosted, took_s: float, error: str) -> Sequence[NodeEvent]:
+    def _gone(self, hosted: Hosted, took_s: float, error: str, *, lacks_memory: bool = False) -> Sequence[NodeEvent]:
         del self._hosted[hosted.id]
         self._forget_requests_of(hosted)
         if hosted.fetch is not None:
@@ -278,7 +278,8 @@ class Instances:
             hosted.state = ModelState.COLD
             self.report(hosted, took_s=took_s)
         else:
-            self._link.send(LoadFailed(node_id=self._spec.id, instance_id=hosted.id, error=error))
+            failed = LoadFailed(node_id=self._spec.id, instance_id=hosted.id, error=error, lacks_memory=lacks_memory)
+            self._link.send(failed)
         return [InstanceGone(instance_id=hosted.id)]
 
     def _tell_broken(self, hosted: Hosted) -> None:

@@ -110,6 +110,13 @@ def test_calls_that_kills_cut_off_end_as_undisturbed_and_wait_for_who_asks(
     with DaemonProcess(state, settings=SETTINGS) as daemon:  # killed again while it goes on
         until(lambda: kept(daemon, "two")["tokens_out"] > 100 or kept(daemon, "two")["done"])
         os.kill(daemon.process.pid, signal.SIGKILL)
+    with DaemonProcess(state, settings=f'{SETTINGS}[[nodes]]\nmemory = "1 MiB"\n') as daemon:  # nor is there memory now
+        until(lambda: daemon.http.get("/api/v1/requests").json())
+        until(lambda: all("error" not in kept(daemon, name) for name in CALLS))
+        (phase,) = {one["phase"] for one in daemon.http.get("/api/v1/requests").json()}
+        assert phase == "queued"
+        body = CALLS["one"][1] | {"service_tier": "default"}
+        assert daemon.http.post(CHAT, json=body).status_code == 400
     with DaemonProcess(state, settings=SETTINGS) as daemon:
         check_kept(daemon, expected)
         assert "Traceback" not in daemon.log

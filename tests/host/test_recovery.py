@@ -149,7 +149,32 @@ def test_a_node_that_comes_back_smaller_cannot_hold_what_waits():
     box = Box()
     box.ask()
     die(box)
-    assert only(RefuseRequest, rise(box, memory_mib=256)).refusal is Refusal.TOO_LARGE
+    refusal = only(RefuseRequest, rise(box, memory_mib=256))
+    assert (refusal.refusal, refusal.retry_after_s) == (Refusal.NO_MEMORY, 2.0)
+    assert "does not fit into the memory that is left of this box" in refusal.because
+    assert box.ask()[0].refusal is Refusal.NO_MEMORY, "it may have it again"
+
+
+def test_what_nobody_waits_for_waits_for_the_memory_that_a_node_once_had():
+    box = Box(node(memory_mib=256))
+    assert only(RefuseRequest, box.ask(tier=Tier.BEST_EFFORT)).refusal is Refusal.TOO_LARGE
+    assert box.ask(tier=Tier.BEST_EFFORT, accepted_before=True) == [], "an earlier run had more"
+    more = reports.NodeMemoryChanged(node_id="cpu0", memory_bytes=4096 * MIB, because="others end")
+    assert only(SubmitRequest, box(more)).request.id == "req-2"
+    die(box)
+    rise(box, memory_mib=256)
+    assert box.ask(tier=Tier.BEST_EFFORT) == []
+    assert kinds(box(more)) == ["LoadInstance", "SubmitRequest", "SubmitRequest"]
+
+
+def test_a_load_without_memory_ends_no_best_effort():
+    box = Box()
+    instance_id = only(LoadInstance, box.ask()).instance_id
+    box.ask(tier=Tier.BEST_EFFORT)
+    failed = reports.LoadFailed(node_id="cpu0", instance_id=instance_id, error="no memory", lacks_memory=True)
+    assert [each.request_id for each in box(failed, after=0.3)] == ["req-1"]
+    assert box.tick(29.0) == []
+    assert only(SubmitRequest, box.tick(1.1)).request.id == "req-2"
 
 
 def test_a_worker_that_is_new_holds_nothing_even_if_nobody_saw_it_die():

@@ -145,7 +145,8 @@ class History(RuleBasedStateMachine):
     def refuse(self, action):
         assert action.request_id not in self.over
         admitted = action.request_id in self.told or self.tiers[action.request_id] is Tier.BEST_EFFORT
-        assert not admitted or action.refusal in FOR_GOOD, f"{action.request_id} was admitted: {action.because}"
+        hopeless = action.refusal in FOR_GOOD or "memory that is left of this box" in action.because
+        assert not admitted or hopeless, f"{action.request_id} was admitted: {action.because}"
         self.over[action.request_id] = "refused"
 
     # What callers and operators do.
@@ -335,9 +336,9 @@ class History(RuleBasedStateMachine):
         raise AssertionError(f"starved: {[key for key in admitted if key not in self.over]}")
 
     def give_memory_back(self):
-        """What nobody waits for may wait until its node has again what it began with."""
+        """What nobody waits for may wait until its node has again what it once had."""
         for one in self.nodes.values():
-            one.set_budget(one.spec.memory_bytes, self.box.now)
+            one.set_budget(self.box.mind.fleet.nodes[one.spec.id].most_bytes, self.box.now)
 
     def let_all_end(self):
         """However much there is to do, somebody ends every so often."""
