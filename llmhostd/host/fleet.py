@@ -30,6 +30,9 @@ from llmhostd.memory.reservation_station import ReservationStation
 from llmhostd.migration.live_migration import Migration
 
 
+_COMING = (ModelState.COLD, ModelState.LOADING)
+
+
 @dataclass(slots=True)
 class NodeRecord:
     """One node: what it works on, and whose its bytes are."""
@@ -194,14 +197,16 @@ class Fleet:
     def estimate_coming(self, hardware_key: HardwareKey) -> list[Instance]:
         """Estimate those that come, and that nobody measured, by what was measured on their hardware by now.
 
-        Returns whom that was possible for. What is loaded without a profile is being measured.
+        Returns whom that was possible for. What is loaded without a profile is being measured, and was promised memory
+        for that: its shape is estimated for nobody.
         """
-        coming = [
+        unknown = [
             one
             for one in self.instances.values()
             if one.profile_key[1] == hardware_key and one.profile_key not in self.profiles
-            if one.state in (ModelState.COLD, ModelState.LOADING) and not one.resting
         ]
+        here = {one.profile_key for one in unknown if one.resting or one.state not in _COMING}
+        coming = [one for one in unknown if one.profile_key not in here]
         for one in coming:
             self._estimate(one.shape, one.profile_key)
             known = self.profiles.estimator(one.profile_key, one.node_id)
