@@ -11,7 +11,7 @@ from llmhostd.domain.events import (
     WarmUpAsked,
 )
 from llmhostd.domain.ids import ModelName
-from llmhostd.domain.model import ModelSpec, ModelState
+from llmhostd.domain.model import ModelSpec
 from llmhostd.host.budget import Budget
 from llmhostd.host.families import computes, may_serve
 from llmhostd.host.fleet import Fleet, ModelRecord
@@ -126,8 +126,8 @@ class Catalogue:
         self._wanted |= dict.fromkeys(filter(self._offered, self._measuring.cut_short()))
         for name in list(self._wanted):
             model, mine = self._fleet.models[name], list(self._fleet.instances_of(name))
-            ready = any(one.state is not ModelState.COLD and self._fleet.current(one) for one in mine)
-            if self._fleet.unloadable(model, now) or ready:
+            # Not before it is loaded: its worker may die until then.
+            if self._fleet.unloadable(model, now) or any(one.loaded and self._fleet.current(one) for one in mine):
                 del self._wanted[name]
                 continue
             nodes = [node for node in self._fleet.nodes_free() if computes(node.spec, model.spec)]

@@ -90,3 +90,18 @@ def test_what_was_asked_to_be_measured_is_forgotten_with_its_model():
     box(events.ModelRemoved(name="wren"))
     box(reports.NodeDown(node_id="cpu0", suspect=None, because="killed"))
     assert box(reports.NodeUp(node_id="cpu0", memory_bytes=4096 << 20), after=1.0) == []
+
+
+def test_what_was_to_be_loaded_is_loaded_though_its_worker_dies_until_it_is_to_blame_too_often():
+    box = Box()
+    came = reports.NodeUp(node_id="cpu0", memory_bytes=4096 << 20)
+    loading = only(LoadInstance, box(events.WarmUpAsked(name="wren"))).instance_id
+    box(reports.NodeDown(node_id="cpu0", suspect=None, because="killed"), after=1.0)
+    loading = only(LoadInstance, box(came, after=1.0)).instance_id
+    for _ in range(2):
+        box(reports.NodeDown(node_id="cpu0", suspect=loading, because="crashed"), after=1.0)
+        loading = only(LoadInstance, box(came, after=1.0)).instance_id
+    box(reports.NodeDown(node_id="cpu0", suspect=loading, because="crashed"), after=1.0)
+    assert box(came, after=1.0) == [], "it is quarantined"
+    box(events.ModelReleased(name="wren"))
+    assert box.tick(after=1.0) == [], "nobody asked for it since"
