@@ -29,7 +29,6 @@ from llmhostd.memory.ledger import Ledger
 from llmhostd.memory.reservation_station import ReservationStation
 from llmhostd.migration.live_migration import Migration
 
-
 _COMING = (ModelState.COLD, ModelState.LOADING)
 
 
