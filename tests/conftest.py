@@ -1,5 +1,6 @@
 """Fixtures that several parts of the suite share."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import settings
 from served_stores import served_store
 
 from llmhostd.demo.tiny import make_tiny_models
+from llmhostd.loader.lease import why_not_leased
 
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
@@ -24,6 +26,16 @@ def tiny_models_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("tiny-models")
     make_tiny_models(directory)
     return directory
+
+
+@pytest.fixture
+def leases(tmp_path: Path) -> None:
+    """For tests of what leases make possible: some file systems have none."""
+    file = tmp_path / "leased"
+    file.write_bytes(b"1")
+    if why_not := why_not_leased(file, os.geteuid()):
+        pytest.skip(f"no file can be leased in {tmp_path}: {why_not}")
+    file.unlink()
 
 
 @pytest.fixture(scope="module")

@@ -199,6 +199,7 @@ def test_a_copy_is_verified(tmp_path: Path, tiny_models_dir: Path) -> None:
     assert "did you mean 'tiny-llama'" in refused("--state-dir", tmp_path, "models", "verify", "tiny-lama", status=2)
 
 
+@pytest.mark.usefixtures("leases")
 def test_files_that_cannot_be_leased_are_told_of(tmp_path: Path, tiny_models_dir: Path) -> None:
     add = ("--state-dir", tmp_path, "models", "add")
     for name in ("tiny-llama", "tiny-qwen3"):

@@ -41,6 +41,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.usefixtures("leases")
 @pytest.mark.parametrize(("change", "stored"), [("cut short", False), ("written over", False), ("copied over", True)])
 def test_streams_go_on_beside_whoever_changes_their_weights(
     tmp_path: Path, tiny_models_dir: Path, change: str, *, stored: bool
@@ -79,6 +80,7 @@ def test_streams_go_on_beside_whoever_changes_their_weights(
     assert "Traceback" not in daemon.log
 
 
+@pytest.mark.usefixtures("leases")
 def test_who_had_a_file_open_for_writing_ends_the_worker_and_the_file_is_named(
     tmp_path: Path, tiny_models_dir: Path
 ) -> None:

@@ -14,6 +14,7 @@ from llmhostd.engines.paged_contexts import PagedContexts
 from llmhostd.loader.convert import convert
 from llmhostd.loader.page_cache import weight_files
 
+pytestmark = pytest.mark.usefixtures("leases")
 F32 = LoadOptions(compute=ComputePrecision.F32, kv=KvPrecision.F32, threads=2)
 BF16 = LoadOptions(compute=ComputePrecision.BF16, kv=KvPrecision.BF16, threads=2)
 CHECKPOINTS = [

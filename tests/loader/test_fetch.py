@@ -41,6 +41,7 @@ def test_what_is_added_is_all_but_the_weights_which_come_when_they_are_asked_for
     assert lies.remote_bytes == 0
 
 
+@pytest.mark.usefixtures("leases")
 def test_tensors_can_be_used_while_later_ones_are_on_the_wire(root: Path, tmp_path: Path) -> None:
     with serving(FileServer(root)) as files:
         store = added(files, tmp_path)

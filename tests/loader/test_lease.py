@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from llmhostd.loader.lease import map_leased
 
+pytestmark = pytest.mark.usefixtures("leases")
 MANY = 40
 WRITERS = {
     "truncate": "os.truncate(file, 100)",

@@ -50,6 +50,7 @@ def open_to_all(store: Path) -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
+@pytest.mark.usefixtures("leases")
 def test_a_file_that_is_cut_short_after_it_was_opened(store: Path) -> None:
     expected = open_checkpoint(store).array("lm_head.weight").copy()
     opened = open_checkpoint(store)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import pytest
 from box import load_frame, running_box, start_frame, submit_frame
 from drive import Driver, alone
 from goldens.adapters import adapter_config, seeded_adapter
@@ -121,6 +122,7 @@ def test_only_those_used_last_stay_open(tiny_models_dir: Path, tmp_path: Path) -
     assert held() == 2
 
 
+@pytest.mark.usefixtures("leases")
 def test_what_was_written_to_while_it_is_open_is_not_computed_with(tiny_models_dir: Path, tmp_path: Path) -> None:
     base = tiny_models_dir / "tiny-llama"
     architecture, config = open_checkpoint(base).architecture, json.loads((base / "config.json").read_text())

@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
 from box import NODE, Box, load_frame, running_box, start_frame, submit_frame
 from drive import alone
 
@@ -18,6 +19,7 @@ from llmhostd.engines.interface import LoadOptions
 from llmhostd.engines.runner import Runner
 from llmhostd.loader.safetensors import open_checkpoint
 
+pytestmark = pytest.mark.usefixtures("leases")
 START = start_frame("openvino", tuple(sorted(os.sched_getaffinity(0)))[:1])
 GREEDY = Sampling(max_tokens=30, temperature=0.0, ignore_eos=True)
 PROMPT = list(range(3, 60))
