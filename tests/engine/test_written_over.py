@@ -58,6 +58,11 @@ def settle(instance: EngineInstance, contexts: PagedContexts, tokens: list[int])
         contexts.greedy(tokens, 1)
 
 
+def assert_same(logits: np.ndarray, expected: np.ndarray, options: LoadOptions) -> None:
+    """But for the order of sums: which weights are packed by when is a matter of time. Spoilt ones are no numbers."""
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-3 if options is F32 else 0.1)
+
+
 @pytest.mark.parametrize(("name", "form", "options"), CHECKPOINTS, ids=[f"{one[0]}-{one[1]}" for one in CHECKPOINTS])
 def test_an_instance_computes_what_it_computed(layered, made, name: str, form: str, options: LoadOptions) -> None:
     case = next(case for case in CASES if case.name == name)
@@ -67,7 +72,7 @@ def test_an_instance_computes_what_it_computed(layered, made, name: str, form: s
         twin, instance = layered.load(checkpoint, options), layered.load(checkpoint, options)
         contexts, expected = PagedContexts([instance], kv_blocks=8), PagedContexts([twin], kv_blocks=8)
         if when != "warm":
-            np.testing.assert_array_equal(contexts.greedy(tokens, 3)[1], expected.greedy(tokens, 3)[1])
+            assert_same(contexts.greedy(tokens, 3)[1], expected.greedy(tokens, 3)[1], options)
         if when == "settled":
             settle(instance, contexts, tokens)
             settle(twin, expected, tokens)
@@ -78,7 +83,7 @@ def test_an_instance_computes_what_it_computed(layered, made, name: str, form: s
             settle(instance, contexts, tokens)
             settle(twin, expected, tokens)
             same = expected.greedy(tokens, 12)[1]
-        np.testing.assert_array_equal(contexts.greedy(tokens, 12)[1], same)
+        assert_same(contexts.greedy(tokens, 12)[1], same, options)
         instance.unload()
         twin.unload()
         for file, content in before.items():
