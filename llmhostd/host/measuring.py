@@ -27,18 +27,22 @@ class Measuring:
         self._asked: dict[ModelName, None] = {}
         self._ordered: dict[InstanceId, ModelName] = {}
         """Where what was asked for is measured; not what nodes measure by themselves."""
+        self._again: dict[ModelName, None] = {}
+        """What was cut short once since it was asked for: two that have no room together would take turns for ever."""
 
     def ask(self, name: ModelName) -> None:
         """Measure a model wherever it is loaded, as soon as it is."""
         self._asked[name] = None
+        self._again.pop(name, None)
 
     def cut_short(self) -> list[ModelName]:
-        """Ask again for what was not measured to its end: its worker died, or it was unloaded. Returns those models."""
+        """Ask once more for what was not measured to its end: its worker died, or it was unloaded. Returns those."""
         lost = [one for one in self._ordered if one not in self._fleet.instances]
-        models = [self._ordered.pop(one) for one in lost]
-        for name in models:
-            self.ask(name)
-        return models
+        models = dict.fromkeys(self._ordered.pop(one) for one in lost)
+        once_more = [name for name in models if name not in self._again]
+        self._asked |= dict.fromkeys(once_more)
+        self._again |= dict.fromkeys(once_more)
+        return once_more
 
     def progressed(self, event: ProfileProgressed) -> None:
         """Know that an order was carried out, if it was to its end."""
