@@ -1,5 +1,6 @@
 """Weights that are fetched from a `FileServer`, as a worker fetches them."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +42,15 @@ def until(done: Callable[[], object]) -> None:
     while not done():
         assert time.monotonic() < limit_s
         time.sleep(0.005)
+
+
+def may_write(file: Path) -> bool:
+    """Whether whoever opens a file for writing now is not held by a lease."""
+    try:
+        os.close(os.open(file, os.O_WRONLY | os.O_NONBLOCK))
+    except BlockingIOError:
+        return False
+    return True
 
 
 def same(store: Path, root: Path) -> None:

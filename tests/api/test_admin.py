@@ -1,17 +1,15 @@
 """Do operators see and change what the daemon holds?"""
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 from daemon_process import DaemonProcess
 from prometheus_client.parser import text_string_to_metric_families
+from repeated import repeated
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
 
@@ -146,28 +144,12 @@ def test_live_requests_are_shown_and_gone_at_their_end(daemon: DaemonProcess) ->
     assert daemon.http.get("/api/v1/requests").json() == []
 
 
-@contextmanager
-def asked_again_and_again(daemon: DaemonProcess, body: dict[str, object]) -> Iterator[None]:
-    over = threading.Event()
-
-    def ask() -> None:
-        while not over.is_set():
-            daemon.http.post("/v1/chat/completions", json=body).raise_for_status()
-
-    with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(ask)
-        try:
-            yield
-        finally:
-            over.set()
-            asking.result()
-
-
 def test_events_tell_every_decision_with_its_reason(daemon: DaemonProcess) -> None:
+    body = HELLO | {"model": "tiny-llama"}
     # Of iterations the events tell a sample, which one short answer may miss; and what was not yet measured is a guess.
     with (
         daemon.http.stream("GET", "/api/v1/events") as feed,
-        asked_again_and_again(daemon, HELLO | {"model": "tiny-llama"}),
+        repeated(lambda _: daemon.http.post("/v1/chat/completions", json=body).raise_for_status()),
     ):
         lines = feed.iter_lines()
         seen, last, run = [], 0, ""

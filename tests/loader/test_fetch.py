@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fetching import QUICK, added, begun, fetched, same, until
+from fetching import QUICK, added, begun, fetched, may_write, same, until
 from file_server import DATA, FileServer, serving
 from served_stores import CHUNK_BYTES, served_store
 
@@ -63,14 +63,6 @@ def test_tensors_can_be_used_while_later_ones_are_on_the_wire(root: Path, tmp_pa
     until(lambda: not may_write(store / DATA_FILE))
     os.truncate(store / DATA_FILE, 100)
     assert all(opened.array(name).tobytes() == whole.array(name).tobytes() for name in names)
-
-
-def may_write(file: Path) -> bool:
-    try:
-        os.close(os.open(file, os.O_WRONLY | os.O_NONBLOCK))
-    except BlockingIOError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize(

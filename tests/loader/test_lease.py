@@ -5,11 +5,10 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fetching import may_write, until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,21 +39,6 @@ def elsewhere(what: str, file: Path) -> None:
 
 def descriptors(file: Path) -> int:
     return sum(os.path.realpath(one) == str(file.resolve()) for one in Path("/proc/self/fd").iterdir())
-
-
-def may_write(file: Path) -> bool:
-    try:
-        os.close(os.open(file, os.O_WRONLY | os.O_NONBLOCK))
-    except BlockingIOError:
-        return False
-    return True
-
-
-def until(holds: Callable[[], bool]) -> None:
-    limit_s = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < limit_s
-        time.sleep(0.01)
 
 
 def filled(file: Path, size: int = 300_001) -> bytes:

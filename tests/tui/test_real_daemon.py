@@ -6,14 +6,13 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from daemon_process import DaemonProcess
 from llmhostd_tui.app import Top
 from llmhostd_tui.client import DaemonClient
+from repeated import repeated
 from screen_text import until
 
 from llmhostd.cli.daemon_client import SOCKET_FILE
@@ -21,26 +20,17 @@ from llmhostd.cli.daemon_client import SOCKET_FILE
 LONG = {"model": "tiny-llama", "prompt": "On and on", "max_tokens": 200, "ignore_eos": True}
 
 
-@contextmanager
-def load(daemon: DaemonProcess) -> Iterator[None]:
+def load(daemon: DaemonProcess) -> AbstractContextManager[None]:
     """Somebody asks again and again, also while no node is up."""
-    enough = threading.Event()
 
-    def ask() -> None:
-        while not enough.is_set():
-            answer = daemon.http.post("/v1/completions", json=LONG)
-            if answer.status_code == 503:
-                enough.wait(float(answer.headers["retry-after"]))
-            else:
-                answer.raise_for_status()
+    def ask(over: threading.Event) -> None:
+        answer = daemon.http.post("/v1/completions", json=LONG)
+        if answer.status_code == 503:
+            over.wait(float(answer.headers["retry-after"]))
+        else:
+            answer.raise_for_status()
 
-    with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(ask)
-        try:
-            yield
-        finally:
-            enough.set()
-            asking.result()
+    return repeated(ask)
 
 
 def test_requests_are_seen_from_their_submission_through_a_crash(tiny_models_dir: Path, tmp_path: Path) -> None:
